@@ -15,7 +15,8 @@ from subquad.reports.formats import (
     print_document,
     write_document,
 )
-from subquad.reports.report import Report, read_report
+from subquad.reports.model import Report
+from subquad.reports.report import read_report
 from subquad.reports.search_report import search_document
 from subquad.reports.sections import document_of
 

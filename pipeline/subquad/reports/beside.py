@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from subquad.reports.model import TableRow
 from subquad.reports.published import (
+    Beside,
     Conditions,
     PublishedRow,
     PublishedTable,
     Varied,
     published_tables,
 )
-from subquad.reports.rows import TableRow
 from subquad.reports.text import Values
 
 _SELECTION = {
@@ -21,30 +21,6 @@ _SELECTION = {
     "fixed": "last epoch of a fixed length",
     "paper": "best test accuracy over epochs",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beside:
-    """A published row, and every condition in which a run's row differs: none where they are
-    comparable.
-    """
-
-    published: PublishedRow
-    reasons: tuple[str, ...]
-
-    @property
-    def in_short(self) -> str:
-        """`98.0 (not comparable)`."""
-        verdict = "not comparable" if self.reasons else "comparable"
-        return f"{self.published.printed} ({verdict})"
-
-    @property
-    def verdict(self) -> str:
-        """Comparable, or not and why."""
-        if not self.reasons:
-            return "comparable"
-        words = "; ".join(self.reasons)
-        return f"not comparable: {words}"
 
 
 def published_beside(row: TableRow, key: str = "") -> list[Beside]:
@@ -63,22 +39,18 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
                 found.append(_beside(row, published, rule, _variants(row, published, rule)))
         return found
     name = key.removeprefix("mixer.params.")
-    own = row.first.leaves.get(key)
     for value, published, table, varied in printed_values(row, key):
-        if value != own:
-            continue
-        rule = table.conditions_of(published.model_copy(update=varied.main))
-        chosen = _variants(row, published, rule)
-        variants = [{**variant, name: value} for variant in chosen[: varied.variants]]
-        found.append(_beside(row, published, rule, variants))
+        if value == row.first.leaves.get(key):
+            rule = table.conditions_of(published.model_copy(update=varied.main))
+            chosen = _variants(row, published, rule)[: varied.variants]
+            variants = [{**variant, name: value} for variant in chosen]
+            found.append(_beside(row, published, rule, variants))
     return found
 
 
 def _variants(row: TableRow, published: PublishedRow, rule: Conditions | None) -> list[Values]:
     """The mixer's settings that count as the published ones; any of them."""
-    if rule is None:
-        return []
-    return rule.mixer.get(row.mixer, {}).get(published.benchmark, [])
+    return rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
 
 
 def printed_values(
@@ -95,13 +67,10 @@ def printed_values(
 def _beside(
     row: TableRow, published: PublishedRow, rule: Conditions | None, variants: Sequence[Values]
 ) -> Beside:
-    reasons = []
-    if rule is None:
-        reasons.append("conditions unknown")
-    else:
-        if rule.never:
-            reasons.append(rule.never)
-        reasons += _differences(row, published.benchmark, rule, variants)
+    reasons = ["conditions unknown"]
+    if rule:
+        never = filter(None, [rule.never])
+        reasons = [*never, *_differences(row, published.benchmark, rule, variants)]
     if not row.counted:
         reasons.append("no finished run")
     if row.is_stand_in:
@@ -120,8 +89,7 @@ def _differences(
     if row.protocol != protocol:
         for key, (_, value) in expect.items():
             words = words.replace(f"{{{key}}}", str(value))
-        selection = _SELECTION.get(row.protocol, row.protocol)
-        yield f"{selection}, published: {words}"
+        yield f"{_SELECTION.get(row.protocol, row.protocol)}, published: {words}"
     leaves = row.first.leaves
     yield from _unlike(leaves, expect)
     by_variant = []
@@ -129,26 +97,18 @@ def _differences(
         params = {f"mixer.params.{key}": (key, value) for key, value in variant.items()}
         by_variant.append(list(_unlike(leaves, params)))
     yield from min(by_variant, key=len, default=[])
-    samples = row.samples
     printed = rule.samples[benchmark]
-    are_known = samples is not None and printed is not None
-    if are_known and samples != printed:
-        yield f"{samples} test samples, published {printed}"
-    seeds = len(row.seeds)
-    expected = rule.seeds or 0
-    if 0 < seeds < expected:
-        yield f"{seeds} of the {expected} seeds that the published mean has"
+    if None not in (row.samples, printed) and row.samples != printed:
+        yield f"{row.samples} test samples, published {printed}"
+    if 0 < len(row.seeds) < (rule.seeds or 0):
+        yield f"{len(row.seeds)} of the {rule.seeds} seeds that the published mean has"
 
 
 def _unlike(leaves: Values, expect: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
     for key, (word, value) in expect.items():
-        published = value_text(value)
-        if key not in leaves:
-            yield f"{word} not stated, published {published}"
-            continue
-        found = leaves[key]
-        if not _same(found, value):
-            yield f"{word} {value_text(found)}, published {published}"
+        found = _value_text(leaves[key]) if key in leaves else "not stated"
+        if key not in leaves or not _same(leaves[key], value):
+            yield f"{word} {found}, published {_value_text(value)}"
 
 
 def _same(found: Any, value: Any) -> bool:
@@ -158,11 +118,9 @@ def _same(found: Any, value: Any) -> bool:
     keys that are given.
     """
     if isinstance(value, list):
-        if not isinstance(found, list):
-            return any(_same(found, choice) for choice in value)
-        if len(found) != len(value):
-            return False
-        return all(map(_same, found, value))
+        if isinstance(found, list):
+            return len(found) == len(value) and all(map(_same, found, value))
+        return any(_same(found, choice) for choice in value)
     if isinstance(found, Mapping) and isinstance(value, Mapping):
         return all(_same(found.get(key), value[key]) for key in value)
     if isinstance(found, bool) or isinstance(value, bool):
@@ -172,28 +130,18 @@ def _same(found: Any, value: Any) -> bool:
     return str(found) == str(value)
 
 
-def value_text(value: Any) -> str:
-    """A value of a setting in words; of a list, as of published ones, any of them."""
+def _value_text(value: Any) -> str:
+    """A value of a setting in words; of a list, as of published ones, any of them. Of `mixers`
+    `decoder subquad:softmax`.
+    """
+    if isinstance(value, Mapping):
+        parts = filter(None, map(value.get, ("role", "name", "layers")))
+        return " ".join(map(_value_text, parts))
     if isinstance(value, list):
-        entries = [_entry(entry) for entry in value if isinstance(entry, Mapping)]
-        if entries:
-            return " and ".join(entries)
-        choices = " or ".join(map(value_text, value))
-        return choices or "none"
+        word = " and " if any(isinstance(entry, Mapping) for entry in value) else " or "
+        return word.join(map(_value_text, value)) or "none"
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
-
-
-def _entry(entry: Mapping[str, Any]) -> str:
-    """`decoder subquad:softmax`, an entry of `mixers`."""
-    words = []
-    for key in ("role", "name", "layers"):
-        part = entry.get(key)
-        if part:
-            words.append(value_text(part))
-    return " ".join(words)
+    return f"{value:g}" if isinstance(value, float) else str(value)

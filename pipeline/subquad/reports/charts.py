@@ -16,8 +16,6 @@ import pandas as pd
 
 from subquad.errors import RunError
 from subquad.record.metrics import read_records
-from subquad.reports.beside import printed_values, published_beside
-from subquad.reports.curves import Curve
 from subquad.reports.drawing import (
     BASELINE_COLOUR,
     COLOURS,
@@ -25,10 +23,10 @@ from subquad.reports.drawing import (
     LineChart,
     Point,
 )
-from subquad.reports.report import Report
-from subquad.reports.rows import in_order
+from subquad.reports.model import Curve, Report
+from subquad.reports.text import in_order
 
-MAX_POINTS = 240
+_MAX_POINTS = 240
 _MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
 _CURVE_LINES = (
     Line("test ± sd", COLOURS[0], ()),
@@ -103,7 +101,7 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
     return tuple(line for line in lines if line.points)
 
 
-def _thin(points: Any, limit: int = MAX_POINTS) -> tuple[Point, ...]:
+def _thin(points: Any, limit: int = _MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
     frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
     finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])
@@ -115,10 +113,10 @@ def curve_chart(curve: Curve) -> LineChart:
     """Test means with bars of one standard deviation, validation means, and all published
     values, evenly spaced.
     """
-    metric = curve.metric
+    metric = curve.rows[0].compared
     own = {curve.value(row) for row in curve.rows}
     published = []
-    for value, printed, *_ in printed_values(curve.rows[0], curve.key):
+    for value, printed in curve.printed:
         same = [text for text in own if in_order(text)[0] == value]
         published.append((*same, f"{value:g}", printed))
     names = sorted({*own, *[text for text, *_ in published]}, key=in_order)
@@ -134,7 +132,7 @@ def curve_chart(curve: Curve) -> LineChart:
                 points["base"] = points["test ± sd"][-1:]
         if row.validation and curve.selection == metric:
             points["validation"].append((x, metric.scaled(row.validation.mean)))
-        for beside in published_beside(row, curve.key):
+        for beside in curve.beside[row]:
             if not beside.reasons:
                 comparable.add(id(beside.published))
     for text, *_, printed in published:

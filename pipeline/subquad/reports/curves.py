@@ -7,23 +7,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
 
 from subquad.output.terminal import quantity
-from subquad.plugin.metric import Metric
-from subquad.reports.compare import Comparison, compare_values
-from subquad.reports.rows import (
-    Setting,
-    TableRow,
-    in_order,
-    short_setting,
-    varying,
-    with_alternative,
-)
-from subquad.reports.text import Spread
+from subquad.reports.model import Curve, TableRow
+from subquad.reports.reported_run import varying, with_alternative
+from subquad.reports.text import Setting, Spread, in_order
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look "
@@ -35,186 +26,112 @@ CURVE_NOTE = (
 _MIXER_FILE = "mixer.source"
 """Another text of a mixer's file is another mixer, not another value of a setting."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One setting's values with everything else the same.
-
-    Attributes:
-        key: the setting.
-        rows: in the order of its values.
-        at: what tells the rows from those of other curves over the same setting.
-        comparisons: pairs of the rows; corrected over these.
-    """
-
-    key: str
-    rows: tuple[TableRow, ...]
-    at: Setting
-    comparisons: tuple[Comparison, ...]
-
-    @property
-    def name(self) -> str:
-        """The last word of the setting."""
-        return self.key.rpartition(".")[2]
-
-    @property
-    def metric(self) -> Metric:
-        return self.rows[0].compared
-
-    @property
-    def selection(self) -> Metric:
-        """What selects checkpoints, and is known of the validation split."""
-        first = self.rows[0].first
-        return first.shown(first.metric)
-
-    @property
-    def title(self) -> str:
-        """`recall, mine (honest): order`, with what else tells it from others."""
-        first = self.rows[0]
-        title = f"{first.dataset}, {first.label} ({first.protocol}): {self.name}"
-        if self.at:
-            title += f" at {short_setting(self.at)}"
-        return title
-
-    def value(self, row: TableRow) -> str:
-        """A row's value of the setting."""
-        return row.settings.get(self.key, "none")
-
-    @property
-    def sentence(self) -> str:
-        """The spread of the means, that of seeds, whether any two values differ, and what
-        validation would choose.
-        """
-        scored = [(row.score, row) for row in self.rows if row.score]
-        if len(scored) < 2:
-            return "fewer than two values have a score"
-        parts = [self._spread(scored), self._verdict()]
-        if any(pair.unequal for pair in self.comparisons):
-            parts.append("its values were tuned unequally")
-        if chosen := self._chosen(scored):
-            parts.append(chosen)
-        return "; ".join(parts)
-
-    def _spread(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
-        count = len(scored)
-        metric = self.metric
-        scores = []
-        means = []
-        for score, row in scored:
-            scores.append(score)
-            means.append((score.mean, self.value(row)))
-        lowest, at_lowest = min(means, key=lambda mean: mean[0])
-        highest, at_highest = max(means, key=lambda mean: mean[0])
-        low = metric.number(lowest)
-        if lowest == highest:
-            return f"all {count} means are {low}"
-        high = metric.number(highest)
-        points = metric.points(highest - lowest)
-        span = f"means from {low} ({at_lowest}) to {high} ({at_highest})"
-        sentence = f"{span}, {points} {metric.points_word} apart"
-        alone = _range_by_seeds(scores)
-        if alone is None:
-            return sentence
-        return f"{sentence}; seeds alone would put {count} such means {metric.points(alone)} apart"
-
-    def _verdict(self) -> str:
-        p_values = []
-        clear = []
-        for pair in self.comparisons:
-            if pair.adjusted is None or pair.estimate is None:
-                continue
-            p_values.append(pair.adjusted)
-            if pair.verdict == "distinguishable":
-                clear.append((abs(pair.estimate.difference), pair))
-        tested = len(p_values)
-        if not tested:
-            return "not enough seeds to tell values apart"
-        pairs = quantity(tested, "pair")
-        if not clear:
-            tests = f"smallest p of {pairs} after Holm's correction: {min(p_values):.2f}"
-            return f"no two values are distinguishable ({tests})"
-        count = len(clear)
-        _, largest = max(clear, key=lambda found: found[0])
-        first = self.value(largest.first)
-        second = self.value(largest.second)
-        estimate = " ".join(largest.estimate_texts)
-        gap = f"{first} − {second}: {estimate}"
-        return f"distinguishable: {count} of {pairs}, the largest {gap}"
-
-    def _chosen(self, scored: Sequence[tuple[Spread, TableRow]]) -> str:
-        """What the validation means would choose, and what that scores."""
-        values = defaultdict[float, list[str]](list)
-        scores = {}
-        for score, row in scored:
-            if row.validation is None:
-                return ""
-            mean = row.validation.mean
-            values[mean].append(self.value(row))
-            scores[mean] = score.mean
-        best = min(values)
-        if self.selection.mode == "max":
-            best = max(values)
-        equal = values[best]
-        chosen = ", ".join(equal)
-        if len(equal) > 1:
-            return f"validation does not choose between {chosen}"
-        return f"validation would choose {chosen}, test {self.metric.number(scores[best])}"
+_Scored = Sequence[tuple[Spread, TableRow]]
 
 
-def make_curves(rows: Sequence[TableRow]) -> list[Curve]:
-    """A curve for every setting and every group of two rows and more that differ in it alone, in
-    the table's order.
+def varied_rows(rows: Sequence[TableRow]) -> Iterator[tuple[str, Setting, tuple[TableRow, ...]]]:
+    """Every setting and every group of two rows and more that differ in it alone, in the table's
+    order, with what tells the group from others.
     """
     groups = defaultdict[tuple[str, ...], list[TableRow]](list)
     for row in rows:
-        alike = (*row.family, row.label, row.metric)
-        groups[alike].append(row)
-    curves: list[Curve] = []
+        groups[*row.family, row.label, row.metric].append(row)
     for group in groups.values():
-        curves += _curves_of(group)
-    return curves
-
-
-def _curves_of(group: Sequence[TableRow]) -> Iterator[Curve]:
-    keys = varying(row.settings for row in group)
-    drawn = set[tuple[int, ...]]()
-    has_base = any(row.is_base for row in group)
-    for key in keys:
-        if key == _MIXER_FILE:
-            continue
-        varied = with_alternative(key)
-        others = [name for name in keys if name not in varied]
-        along = defaultdict[Setting, list[TableRow]](list)
-        for row in group:
-            along[tuple([(name, row.settings.get(name, "none")) for name in others])].append(row)
-        for at, rows in along.items():
-            members = tuple(map(id, rows))
-            if len(rows) < 2 or members in drawn:
+        keys = varying(row.settings for row in group)
+        # where all curves meet in one base, it need not be told
+        has_base = any(row.is_base for row in group)
+        drawn = set[frozenset[TableRow]]()
+        for key in keys:
+            if key == _MIXER_FILE:
                 continue
-            # of two settings that switch each other off the first stands for both
-            drawn.add(members)
-            rows.sort(key=lambda row: in_order(row.settings.get(key, "none")))
-            yield Curve(
-                key=key,
-                rows=tuple(rows),
-                # where all curves meet in one base, it need not be told
-                at=() if has_base else at,
-                comparisons=tuple(compare_values(rows, key)),
-            )
+            others = [name for name in keys if name not in with_alternative(key)]
+            along = defaultdict[Setting, list[TableRow]](list)
+            for row in group:
+                at = [(name, row.settings.get(name, "none")) for name in others]
+                along[tuple(at)].append(row)
+            for at, members in along.items():
+                # of two settings that switch each other off the first stands for both
+                if len(members) > 1 and frozenset(members) not in drawn:
+                    drawn.add(frozenset(members))
+                    members.sort(key=lambda row: in_order(row.settings.get(key, "none")))
+                    yield key, () if has_base else at, tuple(members)
+
+
+def curve_sentence(curve: Curve) -> str:
+    """The spread of the means, that of seeds, whether any two values differ, and what validation
+    would choose.
+    """
+    scored = [(row.score, row) for row in curve.rows if row.score]
+    if len(scored) < 2:
+        return "fewer than two values have a score"
+    parts = [_spread(curve, scored), _verdict(curve)]
+    if any(pair.unequal for pair in curve.comparisons):
+        parts.append("its values were tuned unequally")
+    return "; ".join([*parts, *_chosen(curve)])
+
+
+def _spread(curve: Curve, scored: _Scored) -> str:
+    metric = curve.rows[0].compared
+    means = [(score.mean, curve.value(row)) for score, row in scored]
+    lowest, at_lowest = min(means, key=lambda mean: mean[0])
+    highest, at_highest = max(means, key=lambda mean: mean[0])
+    low = metric.number(lowest)
+    if lowest == highest:
+        return f"all {len(means)} means are {low}"
+    apart = f"{metric.points(highest - lowest)} {metric.points_word} apart"
+    span = f"means from {low} ({at_lowest}) to {metric.number(highest)} ({at_highest}), {apart}"
+    alone = _range_by_seeds([score for score, _ in scored])
+    if alone is None:
+        return span
+    return f"{span}; seeds alone would put {len(means)} such means {metric.points(alone)} apart"
+
+
+def _verdict(curve: Curve) -> str:
+    tested = [pair for pair in curve.comparisons if pair.adjusted is not None]
+    if not tested:
+        return "not enough seeds to tell values apart"
+    pairs = quantity(len(tested), "pair")
+    clear = [
+        (abs(pair.estimate.difference), pair)
+        for pair in tested
+        if pair.estimate and pair.verdict == "distinguishable"
+    ]
+    if not clear:
+        least = min(pair.adjusted or 0.0 for pair in tested)
+        tests = f"smallest p of {pairs} after Holm's correction: {least:.2f}"
+        return f"no two values are distinguishable ({tests})"
+    _, largest = max(clear, key=lambda found: found[0])
+    gap = f"{curve.value(largest.first)} − {curve.value(largest.second)}"
+    estimate = " ".join(largest.estimate_texts)
+    return f"distinguishable: {len(clear)} of {pairs}, the largest {gap}: {estimate}"
+
+
+def _chosen(curve: Curve) -> Iterator[str]:
+    """What the validation means would choose, and what that scores."""
+    values = defaultdict[float, list[TableRow]](list)
+    for row in curve.rows:
+        if row.score:
+            values[row.validation.mean if row.validation else math.nan].append(row)
+    if any(map(math.isnan, values)):
+        return
+    best = values[max(values) if curve.selection.mode == "max" else min(values)]
+    chosen = ", ".join(map(curve.value, best))
+    if len(best) > 1:
+        yield f"validation does not choose between {chosen}"
+    elif score := best[0].score:
+        metric = curve.rows[0].compared
+        yield f"validation would choose {chosen}, test {metric.number(score.mean)}"
 
 
 def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
     """Expected largest minus smallest mean if the setting did nothing: seeds' variances, pooled;
     None with one seed.
     """
-    variances = []
-    for score in scores:
-        if score.std is None:
-            return None
-        variances.append(score.std**2 / score.count)
+    variances = [score.std**2 / score.count for score in scores if score.std is not None]
     count = len(scores)
-    variance = math.fsum(variances) / count
-    return _expected_range(count) * math.sqrt(variance)
+    if len(variances) < count:
+        return None
+    return _expected_range(count) * math.sqrt(math.fsum(variances) / count)
 
 
 def _expected_range(count: int) -> float:

@@ -70,13 +70,9 @@ class Table:
         """From cells by column, in the first row's order; columns that no row fills are left
         out.
         """
-        filled: dict[str, list[str]] = {}
-        for name in rows[0]:
-            cells = [row.get(name, DASH) for row in rows]
-            if set(cells) != {DASH}:
-                filled[name] = cells
-        lines = zip(*filled.values(), strict=True)
-        return Table(tuple(filled), tuple(lines), numeric, apart)
+        columns = {name: [row.get(name, DASH) for row in rows] for name in rows[0]}
+        filled = {name: cells for name, cells in columns.items() if set(cells) != {DASH}}
+        return Table(tuple(filled), tuple(zip(*filled.values(), strict=True)), numeric, apart)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from subquad.reports.text import Values
-
 _NAME_LIMIT = 28
 COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
 BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
 _MARKS = {"linestyle": "none", "marker": "D", "markersize": 6}
-_STYLES: dict[str, Values] = {
+_STYLES: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.3},
     "dashed": {"linewidth": 1.3, "linestyle": "--"},
     "full marks": _MARKS,

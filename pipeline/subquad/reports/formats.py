@@ -42,10 +42,8 @@ def parse_formats(text: str) -> tuple[str, ...]:
         ConfigError: one is unknown, or there is none.
     """
     words = {"markdown": "md", "latex": "tex"}
-    chosen: dict[str, None] = {}
-    for part in text.split(","):
-        if word := part.strip():
-            chosen[words.get(word, word)] = None
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    chosen = dict.fromkeys(words.get(word, word) for word in given)
     for name in chosen or ("",):
         if name not in FORMATS:
             known = ", ".join(FORMATS)
@@ -64,15 +62,14 @@ def write_document(
     Returns:
         the files written, in the order of `formats`; the charts after them.
     """
-    contents: dict[Path, str | bytes] = {}
-    for name in formats:
-        contents[folder / f"report.{name}"] = FORMATS[name](document)
+    contents: dict[Path, str | bytes] = {
+        folder / f"report.{name}": FORMATS[name](document) for name in formats
+    }
     times = Counter[str]()
     for chart in document.charts if charts else ():
-        name = chart.file_name
-        times[name] += 1
-        if times[name] > 1:
-            name += f"~{times[name]}"
+        times[chart.file_name] += 1
+        again = times[chart.file_name]
+        name = f"{chart.file_name}~{again}" if again > 1 else chart.file_name
         for kind in ("svg", "pdf"):
             contents[folder / _PICTURES / f"{name}.{kind}"] = chart.saved(kind)
     for path, content in contents.items():
@@ -97,16 +94,14 @@ def _flat(values: Values, prefix: str = "") -> Values:
     for key, value in values.items():
         name = f"{prefix}{key}"
         if key in ("setting", "at"):
-            found[name] = "; ".join([f"{setting}={choice}" for setting, choice in value.items()])
+            found[name] = "; ".join(f"{setting}={choice}" for setting, choice in value.items())
         elif isinstance(value, dict):
             found |= _flat(value, f"{name}_")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for column in value[0]:
-                found[f"{name}_{column}"] = _listed([entry[column] for entry in value])
-        elif isinstance(value, list):
-            found[name] = _listed(value)
+            columns = {column: [entry[column] for entry in value] for column in value[0]}
+            found |= _flat(columns, f"{name}_")
         else:
-            found[name] = value
+            found[name] = _listed(value) if isinstance(value, list) else value
     return found
 
 
@@ -139,11 +134,9 @@ def _page(document: ReportDocument) -> str:
 
 def picture(content: bytes | Chart) -> Markup:
     """The address of a picture that lies in the page: a PNG file, or a chart."""
-    kind = "png"
     if isinstance(content, Chart):
-        kind = "svg+xml"
-        content = content.saved()
-    return Markup(f"data:image/{kind};base64,{_base64(content)}")
+        return Markup(f"data:image/svg+xml;base64,{_base64(content.saved())}")
+    return Markup(f"data:image/png;base64,{_base64(content)}")
 
 
 def _base64(data: bytes) -> str:
@@ -208,29 +201,35 @@ def print_cells(table: Table, console: Console, width: int | None = None) -> Non
     keys = list(takewhile(lambda place: table.columns[place] not in table.numeric, least))
     blocks = [[*keys]]
     for place in list(least)[len(keys) :]:
-        needed = sum(least[other] + 2 for other in (*blocks[-1], place)) - 2
-        if needed > width and blocks[-1] != keys:
+        if _needed(least, (*blocks[-1], place)) > width and blocks[-1] != keys:
             blocks.append([*keys])
         blocks[-1].append(place)
     for block in blocks:
         grid = Grid(box=None, header_style="bold", pad_edge=False)
         for place in block:
             name = table.columns[place]
-            justify = "right" if name in table.numeric else "left"
             grid.add_column(
-                Text(one_line(name)), justify=justify, overflow="fold", min_width=least[place]
+                Text(one_line(name)),
+                justify="right" if name in table.numeric else "left",
+                overflow="fold",
+                min_width=least[place],
             )
         for number, line in enumerate(table.lines):
             cells = []
             for place in block:
                 sign = table.signs.get((number, place), "")
+                is_signed = table.signs and table.columns[place] in table.numeric
                 text = one_line(line[place])
-                if table.columns[place] in table.numeric and table.signs:
-                    text = f"{text} {sign:1}"
-                cells.append(Text(text, "bold" if sign == "*" else ""))
+                cells.append(
+                    Text(f"{text} {sign:1}" if is_signed else text, "bold" if sign == "*" else "")
+                )
             grid.add_row(*cells, style="dim" if number in table.apart else "")
-        needed = sum(least[place] + 2 for place in block) - 2
-        console.print(grid, crop=False, width=max(width, needed))
+        console.print(grid, crop=False, width=max(width, _needed(least, block)))
+
+
+def _needed(least: Mapping[int, int], places: Sequence[int]) -> int:
+    """Characters that these columns take side by side."""
+    return sum(least[place] + 2 for place in places) - 2
 
 
 def _least(table: Table) -> dict[int, int]:

@@ -4,16 +4,20 @@ baseline, and beside guesses without a model.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import hypot, sqrt
 
 from subquad.reports import stats
-from subquad.reports.compare import Comparison
-from subquad.reports.references import Reference
-from subquad.reports.rows import TableRow, short_setting
-from subquad.reports.text import Spread
+from subquad.reports.model import Comparison, Reference, TableRow
+from subquad.reports.text import Spread, short_setting
+
+_PLACES = {
+    "above": ("above", ""),
+    "not above": ("not shown to be above", " (scores up to it need no trained model)"),
+    "few seeds": ("not enough seeds to place above", "; run more than one seed of each"),
+}
+"""Where a row stands beside a reference: the words before and after it."""
 
 
 def make_headlines(
@@ -29,150 +33,94 @@ def make_headlines(
         members = list(group)
         pairs = [pair for pair in comparisons if pair.first.family == family]
         guesses = [reference for reference in references if reference.family == family]
-        beside = _baseline_sentence(members, pairs, baseline)
-        above = _reference_sentence(members, guesses)
-        dataset, protocol = family
-        start = f"{dataset} ({protocol})"
-        if beside:
-            yield f"{start}: {beside}"
-        if above:
-            yield f"{start}: {above}"
+        beside = _beside_baseline(members, pairs, baseline) if baseline else ()
+        for parts in (beside, _beside_guesses(members, guesses)):
+            if sentence := "; ".join(parts):
+                yield f"{family[0]} ({family[1]}): {sentence}"
 
 
-def _baseline_sentence(
+def _beside_baseline(
     rows: Sequence[TableRow], everything: Sequence[Comparison], baseline: str
-) -> str:
-    """What the mixers score beside the baseline."""
-    if not baseline:
-        return ""
-    controls = [row for row in rows if row.is_called(baseline)]
-    if len(controls) == len(rows):
-        return f"only the baseline {baseline} ran: nothing to compare it with"
-    if not controls:
-        labels = {row.label for row in rows}
-        if len(labels) == 1 and len(rows) > 1:
-            return ""
-        return f"no row of the baseline {baseline}"
-    by_verdict = defaultdict[str, list[Comparison]](list)
-    spent = []
-    for pair in everything:
-        if pair.first.is_called(baseline) or not pair.second.is_called(baseline):
-            continue
-        by_verdict[pair.verdict].append(pair)
-        if pair.unequal:
-            spent.append(f"{pair.first.name} {pair.unequal}")
-    if not by_verdict:
-        return f"the baseline {baseline} and the other mixers have no test scores to compare"
-    parts = [_clear(pair, baseline, len(controls)) for pair in by_verdict["distinguishable"]]
-    parts += _unclear(by_verdict, baseline, explain=len({pair.verdict for pair in everything}) == 1)
-    if spent:
-        unequal = ", ".join(spent)
-        parts.append(f"beside the baseline: {unequal}")
-    return "; ".join(parts)
-
-
-def _unclear(
-    by_verdict: Mapping[str, Sequence[Comparison]], baseline: str, *, explain: bool
 ) -> Iterator[str]:
-    """The mixers that are not told from the baseline; `explain`: why, where that holds for all
-    pairs.
-    """
-    if alike := by_verdict.get("not distinguishable"):
-        words = f"not distinguishable from the baseline {baseline}, {_possible(alike)} not excluded"
-        if explain:
-            words += f": {why_alike(alike)}"
-        names = _names(alike)
-        yield f"{names}: {words}"
-    if few := by_verdict.get("not enough seeds"):
-        names = _names(few)
-        words = f"not enough seeds to compare with the baseline {baseline}"
-        yield f"{names}: {words}; run more than one seed of each"
-
-
-def why_alike(pairs: Sequence[Comparison]) -> str:
-    """Whether more seeds could tell: with very many of them, a difference as found would stand
-    out of the samples'.
-    """
+    """What the mixers score beside the baseline."""
+    controls = [row for row in rows if row.is_called(baseline)]
+    pairs = [
+        pair
+        for pair in everything
+        if pair.second.is_called(baseline) and not pair.first.is_called(baseline)
+    ]
+    control = f"the baseline {baseline}"
+    if len(controls) == len(rows):
+        yield f"only {control} ran: nothing to compare it with"
+    elif not controls:
+        if len(rows) == 1 or len({row.label for row in rows}) > 1:
+            yield f"no row of {control}"
+    elif not pairs:
+        yield f"{control} and the other mixers have no test scores to compare"
     for pair in pairs:
-        estimate = pair.estimate
-        if estimate and abs(estimate.difference) > estimate.least:
-            return "too few seeds to tell"
-    return "this data set cannot tell mixers apart in this setting"
+        if pair.verdict == "distinguishable":
+            setting = short_setting(pair.second.setting) if len(controls) > 1 else ""
+            yield _clear(pair, f"{control} ({setting})" if setting else control)
+    if alike := [pair for pair in pairs if pair.verdict == "not distinguishable"]:
+        metric = alike[0].first.compared
+        estimates = [pair.estimate for pair in alike if pair.estimate]
+        # what stays possible, so that no evidence is not read as equality
+        low = metric.points(min(estimate.low for estimate in estimates))
+        high = metric.points(max(estimate.high for estimate in estimates))
+        possible = f"differences of {low} to {high} {metric.points_word} not excluded"
+        why = (
+            f": {stats.why_alike(estimates)}"
+            if len({pair.verdict for pair in everything}) == 1
+            else ""
+        )
+        yield f"{_names(alike)}: not distinguishable from {control}, {possible}{why}"
+    if few := [pair for pair in pairs if pair.verdict == "not enough seeds"]:
+        words = f"{_names(few)}: not enough seeds to compare with {control}"
+        yield f"{words}; run more than one seed of each"
+    if spent := [f"{pair.first.name} {pair.unequal}" for pair in pairs if pair.unequal]:
+        yield f"beside the baseline: {', '.join(spent)}"
 
 
-def _clear(pair: Comparison, baseline: str, controls: int) -> str:
+def _clear(pair: Comparison, control: str) -> str:
     """`fast beats the baseline plain by 61.2 points [58.9, 63.3]`."""
     estimate = pair.estimate
     assert estimate is not None
     metric = pair.first.compared
-    is_more = estimate.difference > 0
-    more_is_better = metric.mode == "max"
-    verb = "beats" if is_more == more_is_better else "falls behind"
-    control = f"the baseline {baseline}"
-    setting = pair.second.setting
-    if controls > 1 and setting:
-        control += f" ({short_setting(setting)})"
+    is_better = (estimate.difference > 0) == (metric.mode == "max")
     # both ends have the sign of the difference
     interval = metric.interval(*sorted((abs(estimate.low), abs(estimate.high))))
-    points = metric.points(abs(estimate.difference))
-    by = f"{points} {metric.points_word} {interval}"
-    return f"{pair.first.name} {verb} {control} by {by}"
-
-
-def _possible(pairs: Sequence[Comparison]) -> str:
-    """`differences of -1.8 to 2.3 points`: what stays possible, so that no evidence is not read
-    as equality.
-    """
-    estimates = [pair.estimate for pair in pairs if pair.estimate]
-    metric = pairs[0].first.compared
-    low = min(estimate.low for estimate in estimates)
-    high = max(estimate.high for estimate in estimates)
-    word = metric.points_word
-    return f"differences of {metric.points(low)} to {metric.points(high)} {word}"
+    by = f"{metric.points(abs(estimate.difference))} {metric.points_word} {interval}"
+    return f"{pair.first.name} {'beats' if is_better else 'falls behind'} {control} by {by}"
 
 
 def _names(pairs: Sequence[Comparison]) -> str:
     return ", ".join(dict.fromkeys(pair.first.name for pair in pairs))
 
 
-def _reference_sentence(rows: Sequence[TableRow], references: Sequence[Reference]) -> str:
-    """For the rows and references of one data set and protocol; empty where there is nothing to
-    say.
-    """
-    judged = defaultdict[int, list[TableRow]](list)
-    not_above = defaultdict[int, list[str]](list)
-    missing = []
-    for row in rows:
-        if not _is_judged(row):
-            continue
-        own = _own(row, references)
-        if not own:
-            missing.append(row.name)
-            continue
-        highest = max(own, key=lambda reference: reference.reach[1])
-        judged[id(highest)].append(row)
-        for reference in own:
-            place = _place_of(row, reference)
-            if reference is not highest and place == "not above":
-                not_above[id(reference)].append(row.name)
-    if not judged:
-        return ""
-    parts = []
-    others = []
+def _beside_guesses(rows: Sequence[TableRow], references: Sequence[Reference]) -> Iterator[str]:
+    """For the rows and references of one data set and protocol."""
+    own = {row: _own(row, references) for row in rows if row.score and _is_judged(row)}
+    found = []
+    for row, guesses in own.items():
+        best = max(guesses, key=lambda guess: guess.reach[1], default=None)
+        found += [[guess, guess is best, _place_of(row, guess), row.name] for guess in guesses]
+    if not found:
+        return
     for reference in references:
-        if beside := judged[id(reference)]:
-            parts.append(_against(reference, beside))
-        if not_above[id(reference)]:
-            named = _named(reference)
-            names = ", ".join(not_above[id(reference)])
-            others.append(f"nor above {named}: {names}")
-    parts += others
-    if missing:
-        names = ", ".join(missing)
-        parts.append(f"no reference score recorded beside {names}")
+        what = f"the best reference score ({_named(reference)})"
+        for place, (start, end) in _PLACES.items():
+            names = [name for *at, name in found if at == [reference, True, place]]
+            if names:
+                yield f"{start} {what}: {', '.join(names)}{end}"
+                what = "it"
+    for reference in references:
+        names = [name for *at, name in found if at == [reference, False, "not above"]]
+        if names:
+            yield f"nor above {_named(reference)}: {', '.join(names)}"
+    if missing := [row.name for row, guesses in own.items() if not guesses]:
+        yield f"no reference score recorded beside {', '.join(missing)}"
     if rows[0].protocol == "paper":
-        parts.append("these scores were chosen on the test split")
-    return "; ".join(parts)
+        yield "these scores were chosen on the test split"
 
 
 def _is_judged(row: TableRow) -> bool:
@@ -180,56 +128,27 @@ def _is_judged(row: TableRow) -> bool:
     known.
     """
     metric = row.compared
-    if row.score is None or metric.mode != "max":
-        return False
-    if metric.answers:
-        return True
-    return row.interval(row.metric) is not None
+    return metric.mode == "max" and bool(metric.answers or row.interval(row.metric))
 
 
 def _own(row: TableRow, references: Sequence[Reference]) -> list[Reference]:
     """Those with an interval that the row's own runs recorded."""
     folders = {run.folder for run in row.counted}
-    own = []
-    for reference in references:
-        if reference.metric != row.metric or not reference.interval:
-            continue
-        if folders & {run.folder for run in reference.runs}:
-            own.append(reference)
-    return own
+    return [
+        reference
+        for reference in references
+        if reference.metric == row.metric
+        and reference.interval(row.metric)
+        and folders & {run.folder for run in reference.runs}
+    ]
 
 
 def _named(reference: Reference) -> str:
     """`root operator 36.4 % [34.3, 38.5]`."""
     metric = reference.compared
-    share = metric.points(reference.value)
-    if metric.unit == "%":
-        share += " %"
-    interval = metric.interval(*reference.reach)
-    return f"{reference.words} {share} {interval}"
-
-
-_PLACES = {
-    "above": ("above", ""),
-    "not above": ("not shown to be above", " (scores up to it need no trained model)"),
-    "few seeds": ("not enough seeds to place above", "; run more than one seed of each"),
-}
-"""Where a row stands beside a reference: the words before and after it."""
-
-
-def _against(reference: Reference, rows: Sequence[TableRow]) -> str:
-    places = defaultdict[str, list[str]](list)
-    for row in rows:
-        places[_place_of(row, reference)].append(row.name)
-    what = f"the best reference score ({_named(reference)})"
-    parts = []
-    for place, (start, end) in _PLACES.items():
-        mixers = places[place]
-        if mixers:
-            names = ", ".join(mixers)
-            parts.append(f"{start} {what}: {names}{end}")
-            what = "it"
-    return "; ".join(parts)
+    unit = " %" if metric.unit == "%" else ""
+    share = f"{reference.label} {metric.points(reference.value)}{unit}"
+    return f"{share} {metric.interval(*reference.reach)}"
 
 
 def _place_of(row: TableRow, reference: Reference) -> str:
@@ -240,9 +159,7 @@ def _place_of(row: TableRow, reference: Reference) -> str:
     score = row.score
     if score is None or score.mean <= high:
         return "not above"
-    interval = row.interval(row.metric)
-    if interval is None:
-        interval = stats.wilson(score.mean, reference.samples)
+    interval = row.interval(row.metric) or stats.wilson(score.mean, reference.samples or 1)
     low = _lower_end(score, interval[0])
     if low is None:
         return "few seeds"

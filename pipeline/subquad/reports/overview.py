@@ -5,7 +5,7 @@ All of it is made from one frame of pandas with a line for each score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,14 +13,12 @@ import pandas as pd
 
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
-from subquad.reports.compare import Comparison
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.headlines import why_alike
-from subquad.reports.ranks import RankedPair
-from subquad.reports.report import Report
+from subquad.reports.model import Comparison, Report, TableRow
+from subquad.reports.stats import RankedPair, why_alike
 from subquad.reports.text import score_text
 
-Frame = Any
+_Frame = Any
 """A frame of pandas, whose types do not say what is in its columns."""
 _AVERAGE = "\n"
 """The column of averages, which no data set can be called: names are of one line."""
@@ -43,10 +41,12 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     scores = _scores(report)
     _judge(scores, report)
     sections = []
-    for (protocol, _), block in scores.groupby(["protocol", "metric"], sort=False):
+    for (protocol, metric), block in scores.groupby(["protocol", "metric"], sort=False):
         chosen = ", best on test" if protocol == "paper" else ""
         title = f"Test {block['compared'].iloc[0].with_unit}, protocol {protocol}{chosen}"
-        sections.append(Section(title=title, table=_table(block)))
+        rows = [row for row in report.rows if (row.protocol, row.metric) == (protocol, metric)]
+        lines = tuple(_beside_published(rows, report))
+        sections.append(Section(title=title, table=_table(block), lines=lines))
     sentences = [_compared(report), *_verdicts(scores)]
     if reasons := list(dict.fromkeys(_reasons(report))):
         shown = "; ".join(reasons[:_MOST_REASONS])
@@ -54,40 +54,39 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     return tuple(sections), tuple(sentences)
 
 
-def _scores(report: Report) -> Frame:
+def _scores(report: Report) -> _Frame:
     """A line for each score: of a row, a reference, or a mean over all data sets.
 
     `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
     """
-    lines = []
-    for row in report.rows:
-        text = score_text(row.compared, row.score) if row.score else row.status(reasons=False)
-        judged = row.score.mean if row.score and not row.is_stand_in else None
-        lines.append((row, row.dataset, id(row), text, judged, row.is_called(report.baseline)))
-    for guess in report.references:
-        text = score_text(guess.compared, guess.value)
-        lines.append((guess, guess.dataset, id(guess), text, None, True))
+    rows: list[tuple[Any, ...]] = []
+    for line in (*report.rows, *report.references):
+        text = score_text(line.compared, line.score)
+        judged = None
+        if isinstance(line, TableRow):
+            if line.score is None:
+                text = line.status(reasons=False)
+            elif not line.is_stand_in:
+                judged = line.score.mean
+        about = (line.protocol, line.metric, line.dataset, line.name, line.compared)
+        rows.append((*about, line, text, judged, line.is_called(report.baseline)))
     has_stand_in = any(row.is_stand_in for row in report.rows)
     for mean in report.means:
         if not mean.others:
+            first = mean.first
             judged = None if mean.is_reference or has_stand_in else mean.score.mean
-            key = (mean.protocol, mean.metric, mean.name)
-            text = score_text(mean.compared, mean.score)
-            lines.append((mean, _AVERAGE, key, text, judged, False))
-    return pd.DataFrame(
-        [
-            (row.protocol, row.metric, dataset, row.name, row.compared, *others)
-            for row, dataset, *others in lines
-        ],
-        columns=pd.Index(_COLUMNS),
-    ).astype({"judged": float})
+            text = score_text(first.compared, mean.score)
+            key = (first.protocol, first.metric, mean.name)
+            rows.append((*key[:2], _AVERAGE, mean.name, first.compared, key, text, judged, False))
+    return pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
 
 
-def _judge(scores: Frame, report: Report) -> None:
+def _judge(scores: _Frame, report: Report) -> None:
     """Give each score its sign, and the pair of it and the best of its column."""
-    pairs: dict[frozenset[object], Comparison | RankedPair] = {}
-    for pair in chain(report.comparisons, *[curve.comparisons for curve in report.curves]):
-        pairs[frozenset((id(pair.first), id(pair.second)))] = pair
+    own = chain(report.comparisons, *[curve.comparisons for curve in report.curves])
+    pairs: dict[frozenset[Any], Comparison | RankedPair] = {
+        frozenset((pair.first, pair.second)): pair for pair in own
+    }
     for ranking in report.rankings:
         about = (ranking.protocol, ranking.metric)
         for pair in ranking.pairs:
@@ -106,7 +105,7 @@ def _judge(scores: Frame, report: Report) -> None:
             scores.at[place, "sign"] = "*" if score == best else sign
 
 
-def _table(block: Frame) -> Table:
+def _table(block: _Frame) -> Table:
     """Mixers down, data sets across; the average is the last column."""
     datasets = list(block["dataset"].unique())
     # rows of one name are lines of their own
@@ -127,6 +126,23 @@ def _table(block: Frame) -> Table:
     )
 
 
+def _beside_published(rows: Sequence[TableRow], report: Report) -> Iterator[str]:
+    """How many scores have a comparable published number, and where they lie beside it."""
+    gaps = [
+        round(row.compared.scaled(row.score.mean) - beside.published.value, 9)
+        for row in rows
+        if row.score and row.compared.is_fraction
+        for beside in report.published(row)
+        if not beside.reasons
+    ]
+    if gaps:
+        below = sum(gap < -1 for gap in gaps)
+        above = sum(gap > 1 for gap in gaps)
+        near = f"{len(gaps) - below - above} within 1.0 point"
+        cells = quantity(len(gaps), "comparable cell")
+        yield f"{cells}: {near}, {below} below, {above} above"
+
+
 def _compared(report: Report) -> str:
     """How much is behind the numbers, and what each protocol means."""
     rows = report.rows
@@ -142,7 +158,7 @@ def _compared(report: Report) -> str:
     return f"{words}; {'; '.join(protocols)}."
 
 
-def _verdicts(scores: Frame) -> Iterator[str]:
+def _verdicts(scores: _Frame) -> Iterator[str]:
     """A sentence for all data sets of one verdict, those of most data sets first."""
     said: dict[str, list[str]] = {}
     datasets = scores[scores["dataset"] != _AVERAGE]
@@ -156,7 +172,7 @@ def _verdicts(scores: Frame) -> Iterator[str]:
         yield f"The other {quantity(left, 'data set')}: see the signs in the table."
 
 
-def _verdict(column: Frame) -> str:
+def _verdict(column: _Frame) -> str:
     """On one data set: who is best, and who is not told from that."""
     judged = column.dropna(subset="judged").sort_values("judged", kind="stable")
     if len(judged) < 2:
@@ -168,7 +184,7 @@ def _verdict(column: Frame) -> str:
     if "≈" in names:
         words = f"{best} ≈ {names['≈']}"
         if "" not in names:
-            words += f": {why_alike(judged['pair'].dropna())}"
+            words += f": {why_alike(pair.estimate for pair in judged['pair'].dropna())}"
         return words
     if "" not in names:
         return f"{best} score the same"

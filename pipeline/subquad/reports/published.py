@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,6 @@ from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record.models import Part
 from subquad.registry.found import Found
 from subquad.registry.shipped import folders
-from subquad.reports.text import Values
 
 
 class _Strict(Part, extra="forbid"):
@@ -52,7 +52,7 @@ class Conditions(_Strict):
     expect: dict[str, tuple[str, Any]] = Field({})
     exceptions: dict[str, dict[str, tuple[str, Any]]] = Field({}, alias="except")
     samples: dict[str, int | None]
-    mixer: dict[str, dict[str, list[Values]]] = Field({})
+    mixer: dict[str, dict[str, list[dict[str, Any]]]] = Field({})
     seeds: int | None = None
     never: str = ""
 
@@ -98,6 +98,28 @@ class PublishedRow(_Strict):
         return f"{self.source} {self.table}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A published row, and every condition in which a run's row differs: none where they are
+    comparable.
+    """
+
+    published: PublishedRow
+    reasons: tuple[str, ...]
+
+    @property
+    def in_short(self) -> str:
+        """`98.0 (not comparable)`."""
+        verdict = "not comparable" if self.reasons else "comparable"
+        return f"{self.published.printed} ({verdict})"
+
+    @property
+    def verdict(self) -> str:
+        """Comparable, or not and why."""
+        words = "; ".join(self.reasons)
+        return f"not comparable: {words}" if words else "comparable"
+
+
 class PublishedTable(_Strict):
     """What one file says; its `rows` are CSV there, or lie beside it as NAME.csv.
 
@@ -122,18 +144,16 @@ class PublishedTable(_Strict):
         What a paper prints again in a later of these tables is left out.
         """
         names = self.models.get(label, self.models.get(mixer, []))
-        found = []
-        tables_with_it = set[tuple[str, str]]()
-        for row in self.rows:
-            is_measured = row.benchmark == benchmark and row.metric == metric
-            if is_measured and row.model in names:
-                found.append(row)
-                tables_with_it.add((row.source, row.table))
-        first = dict[str, str]()
-        for source, tables in self.tables.items():
-            for table in reversed(tables):
-                if (source, table) in tables_with_it:
-                    first[source] = table
+        found = [
+            row
+            for row in self.rows
+            if row.benchmark == benchmark and row.metric == metric and row.model in names
+        ]
+        with_it = {(row.source, row.table) for row in found}
+        first = {
+            source: next((table for table in tables if (source, table) in with_it), None)
+            for source, tables in self.tables.items()
+        }
         return [row for row in found if row.table == first.get(row.source)]
 
     def find_varied(
@@ -142,34 +162,30 @@ class PublishedTable(_Strict):
         """Rows for values of one setting of a mixer, with the values, from the tables that
         change it alone.
         """
-        found = []
-        for rule in self.varied.get(mixer, {}).get(key, []):
-            expected = (rule.source, rule.table, benchmark, metric)
-            for row in self.rows:
-                if (row.source, row.table, row.benchmark, row.metric) != expected:
-                    continue
-                if row.model.startswith(rule.model):
-                    found.append((float(row.model.removeprefix(rule.model)), row, rule))
+        found = [
+            (float(row.model.removeprefix(rule.model)), row, rule)
+            for rule in self.varied.get(mixer, {}).get(key, [])
+            for row in self.rows
+            if (row.source, row.table, row.benchmark, row.metric)
+            == (rule.source, rule.table, benchmark, metric)
+            and row.model.startswith(rule.model)
+        ]
         return sorted(found, key=lambda printed: printed[0])
 
     def conditions_of(self, row: PublishedRow) -> Conditions | None:
         """How a row was obtained, None where that is not known: the first entry that names it."""
         for rule in self.conditions:
-            if rule.source != row.source or row.table not in rule.tables:
-                continue
-            if rule.models and row.model not in rule.models:
-                continue
-            if row.benchmark in rule.samples:
+            is_of_table = rule.source == row.source and row.table in rule.tables
+            is_of_model = not rule.models or row.model in rule.models
+            if is_of_table and is_of_model and row.benchmark in rule.samples:
                 return rule
         return None
 
 
 def source_title(source: str) -> str:
     """The paper behind a source's short name."""
-    for table in published_tables():
-        if source in table.sources:
-            return table.sources[source]
-    return source
+    titles = [table.sources[source] for table in published_tables() if source in table.sources]
+    return titles[0] if titles else source
 
 
 def published_tables() -> list[PublishedTable]:
@@ -198,27 +214,23 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
     try:
         data = parse_yaml(read_text(path, path.name), path.name, aliases=True).data
         if isinstance(data, dict):
-            text = data.get("rows")
-            if not text:
-                text = path.with_suffix(".csv").read_text(encoding="utf-8")
-            rows = [
-                {**row, "printed": row.get("value")}
-                for row in csv.DictReader(str(text).splitlines())
-            ]
-            data["rows"] = rows
+            text = data.get("rows") or path.with_suffix(".csv").read_text(encoding="utf-8")
+            printed = csv.DictReader(str(text).splitlines())
+            data["rows"] = [{**row, "printed": row.get("value")} for row in printed]
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {in_one_line(error)}"
-    changed = {"rows": tuple([_cautioned(row, table.cautions) for row in table.rows])}
-    return table.model_copy(update=changed)
+    rows = tuple([_cautioned(row, table.cautions) for row in table.rows])
+    return table.model_copy(update={"rows": rows})
 
 
 def _cautioned(row: PublishedRow, cautions: Sequence[_Caution]) -> PublishedRow:
-    texts = []
-    is_target = True
     columns = vars(row).items()
-    for caution in cautions:
-        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items() <= columns:
-            texts.append(caution.text)
-            is_target = is_target and caution.target
-    return row.model_copy(update={"cautions": tuple(texts), "target": is_target})
+    fitting = [
+        caution
+        for caution in cautions
+        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items() <= columns
+    ]
+    texts = tuple(caution.text for caution in fitting)
+    is_target = all(caution.target for caution in fitting)
+    return row.model_copy(update={"cautions": texts, "target": is_target})

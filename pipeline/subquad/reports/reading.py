@@ -13,11 +13,18 @@ from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record.files import find_file, flatten
 from subquad.record.integrity import look
 from subquad.record.layout import enter, runs_below
-from subquad.record.models import DATASET, Environment, Identity, Inputs, Named, Result
-from subquad.record.names import EXPERIMENT, RESULT, STUDY
-from subquad.reports.reported_run import ReportedRun
+from subquad.record.models import (
+    DATASET,
+    Environment,
+    Identity,
+    Inputs,
+    Named,
+    Result,
+    SearchSummary,
+)
+from subquad.record.names import EXPERIMENT, FINAL, RESULT, SEARCH, STUDY
+from subquad.reports.reported_run import ReportedRun, Tuning
 from subquad.reports.text import Values
-from subquad.reports.tuning import Tuning, tuning_of
 
 _FORMAT = 1
 
@@ -40,7 +47,7 @@ def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list
             raise RunError(f"{folder}: a study ({STUDY}) without runs so far")
         for run in found:
             if run.resolve() not in runs:
-                runs[run.resolve()] = _read(run, root, tuning_of(run, search))
+                runs[run.resolve()] = _read(run, root, _tuning_of(run, search))
     return _told_apart(list(runs.values()))
 
 
@@ -51,21 +58,18 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     places = {key for run in runs for entry in run.inputs.values() for key in entry.settings}
     runs = [run.model_copy(update={"places": frozenset(places)}) for run in runs]
     contents = defaultdict[tuple[Any, ...], set[str]](set)
-    keys = []
+    keyed = []
     for run in runs:
         asked = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
-        keys.append((run.data_label, run.protocol, frozenset(asked)))
-        if DATASET in run.inputs:
-            contents[keys[-1]].add(run.inputs[DATASET].mark)
+        key = (run.data_label, run.protocol, frozenset(asked))
+        mark = run.inputs[DATASET].mark if DATASET in run.inputs else ""
+        contents[key] |= {mark} - {""}
+        keyed.append((run, key, mark))
     marked = []
-    for run, key in zip(runs, keys, strict=True):
-        if len(contents[key]) > 1 and DATASET in run.inputs:
-            run = run.model_copy(
-                update={
-                    "data_mark": run.inputs[DATASET].mark[:6],
-                    "notes": (*run.notes, f"data of other content are called {run.data_label} too"),
-                }
-            )
+    for run, key, mark in keyed:
+        if mark and len(contents[key]) > 1:
+            notes = (*run.notes, f"data of other content are called {run.data_label} too")
+            run = run.model_copy(update={"data_mark": mark[:6], "notes": notes})
         marked.append(run)
     return marked
 
@@ -87,9 +91,9 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     if looked.result is not None:
         _same_format(run / RESULT, looked.result)
         return ReportedRun.read({**dict(looked.result), **own})
+    status = "damaged" if (run / RESULT).exists() else "unfinished"
     begun = dict(find_file(Identity, run) or _begun(path, leaves))
-    own["status"] = "damaged" if (run / RESULT).exists() else "unfinished"
-    return ReportedRun.read({**begun, **own, "experiment": None})
+    return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
 
 
 def _begun(path: Path, leaves: Values) -> Named:
@@ -110,3 +114,28 @@ def _same_format(path: Path, result: Result) -> None:
     found = result.format
     if isinstance(found, int) and found != _FORMAT:
         raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")
+
+
+def _tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
+    """The tuning of a run of a search's final study; None of other runs, of which nobody knows.
+
+    Args:
+        summary: the search's, where it was made anew; else it is read from search.json.
+    """
+    cell = run.resolve()
+    study = cell.parent.parent
+    search = study.parent
+    name, _, _ = study.name.partition("-")
+    if name != FINAL or not (search / SEARCH).exists():
+        return None
+    if study.name != FINAL:  # set aside, when the search had not spent what it has now
+        return Tuning()
+    found = SearchSummary.read(summary) if summary else find_file(SearchSummary, search)
+    for candidate in found.candidates if found else ():
+        if cell.name in candidate.final:
+            return Tuning(
+                trials=candidate.trials["finished"],
+                dimensions=candidate.dimensions,
+                flops=candidate.flops,
+            )
+    return Tuning()

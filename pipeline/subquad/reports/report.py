@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record.names import STUDY
-from subquad.reports.beside import Beside, published_beside
-from subquad.reports.compare import Comparison, compare_rows
-from subquad.reports.curves import Curve, make_curves
+from subquad.reports.beside import printed_values, published_beside
+from subquad.reports.compare import compare_rows, compare_values
+from subquad.reports.curves import curve_sentence, varied_rows
 from subquad.reports.headlines import make_headlines
-from subquad.reports.ranks import Ranking, make_rankings
+from subquad.reports.means import make_means, make_rankings
+from subquad.reports.model import Curve, Report, TableRow
 from subquad.reports.reading import reported_runs
-from subquad.reports.references import Mean, Reference, make_means, make_references
-from subquad.reports.reported_run import ReportedRun
-from subquad.reports.rows import TableRow, make_rows
-from subquad.reports.text import Values, printable
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExampleTexts:
-    """What the mixers wrote for one sample of a data set.
-
-    Attributes:
-        number: of the sample in the test split, from 1.
-        target: what the data set gives.
-        answers: a row's name, and what its first run gave.
-    """
-
-    dataset: str
-    number: int
-    target: str
-    answers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """A report.
-
-    Attributes:
-        rows: the table.
-        comparisons: pairs of rows.
-        references: rows of guesses without a model.
-        means: over data sets.
-        rankings: of mixers over data sets.
-        curves: settings that take several values with all others the same.
-        headlines: a sentence for each data set and protocol, and one against its best reference
-            score.
-        examples: answers in words.
-        runs: every run, in the order read.
-        baseline: label of the mixer that others are held against; "" where there is none.
-        match: what a study among them made alike for all mixers; "" where nothing.
-    """
-
-    rows: tuple[TableRow, ...]
-    comparisons: tuple[Comparison, ...]
-    references: tuple[Reference, ...]
-    means: tuple[Mean, ...]
-    rankings: tuple[Ranking, ...]
-    curves: tuple[Curve, ...]
-    headlines: tuple[str, ...]
-    examples: tuple[ExampleTexts, ...]
-    runs: tuple[ReportedRun, ...]
-    baseline: str
-    match: str = ""
-
-    def published(self, row: TableRow) -> list[Beside]:
-        """Published rows beside a row: those that change the same setting to its value, else the
-        main tables'.
-        """
-        varied: list[Beside] = []
-        for curve in self.curves:
-            if not row.is_base and row in curve.rows:
-                varied += published_beside(row, curve.key)
-        return varied or published_beside(row)
+from subquad.reports.reported_run import ReportedRun, printable
+from subquad.reports.rows import make_examples, make_references, make_rows
+from subquad.reports.text import Values
 
 
 def read_report(
@@ -97,55 +38,50 @@ def read_report(
     """
     runs = reported_runs(folders, search)
     rows = make_rows(runs)
-    if baseline is None:
-        baseline = _study_value(runs, "baseline")
-    baseline = printable(baseline)
-    curves = make_curves(rows)
-    references = list(make_references(rows))
-    varied: list[TableRow] = []
-    for curve in curves:
-        varied += curve.rows
-    comparisons = compare_rows(rows, baseline, apart=varied)
-    means = list(make_means(rows, references))
-    headlines = make_headlines(rows, comparisons, references, baseline)
+    baseline = printable(_study_value(runs, "baseline") if baseline is None else baseline)
+    curves = tuple(_curves(rows))
+    references = tuple(make_references(rows))
+    varied = {row for curve in curves for row in curve.rows}
+    comparisons = tuple(compare_rows(rows, baseline, apart=varied))
+    means = tuple(make_means(rows, references))
+    beside = {}
+    for row in rows:
+        of_curves = [curve.beside.get(row, ()) for curve in curves if not row.is_base]
+        beside[row] = list(chain(*of_curves)) or published_beside(row)
     return Report(
         rows=tuple(rows),
-        comparisons=tuple(comparisons),
-        references=tuple(references),
-        means=tuple(means),
+        comparisons=comparisons,
+        references=references,
+        means=means,
         rankings=tuple(make_rankings(means, baseline)),
-        curves=tuple(curves),
-        headlines=tuple(headlines),
-        examples=tuple(_examples(rows)),
+        curves=curves,
+        headlines=tuple(make_headlines(rows, comparisons, references, baseline)),
+        examples=tuple(make_examples(rows)),
         runs=tuple(runs),
+        beside=beside,
         baseline=baseline,
         match=_study_value(runs, "match"),
     )
 
 
-def _examples(rows: Sequence[TableRow]) -> Iterator[ExampleTexts]:
-    """By data set and sample; rows whose samples have other targets stand apart."""
-    for dataset, of_dataset in groupby(rows, key=lambda row: row.dataset):
-        answers = defaultdict[tuple[int, str], list[tuple[str, str]]](list)
-        for row in of_dataset:
-            for number, example in enumerate(row.first.examples, 1):
-                answers[number, example.target].append((row.name, example.answer))
-        for number, target in sorted(answers, key=lambda sample: sample[0]):
-            yield ExampleTexts(
-                dataset=dataset,
-                number=number,
-                target=target,
-                answers=tuple(answers[number, target]),
-            )
+def _curves(rows: Sequence[TableRow]) -> Iterator[Curve]:
+    for key, at, members in varied_rows(rows):
+        curve = Curve(
+            key=key,
+            rows=members,
+            at=at,
+            comparisons=tuple(compare_values(members, key)),
+            beside={row: published_beside(row, key) for row in members},
+            printed=[(value, row) for value, row, *_ in printed_values(members[0], key)],
+        )
+        yield replace(curve, sentence=curve_sentence(curve))
 
 
 def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
     """What the first study that has the key has there, "" where none does."""
     for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
-        if not study.exists():
-            continue
-        place = str(study)
-        data = parse_yaml(read_text(study, place), place).data
-        if isinstance(data, dict) and data.get(key):
-            return printable(str(data[key]))
+        if study.exists():
+            data = parse_yaml(read_text(study, str(study)), str(study)).data
+            if isinstance(data, dict) and data.get(key):
+                return printable(str(data[key]))
     return ""

@@ -4,23 +4,89 @@ yet.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
+from math import isclose, nan
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from subquad.errors import escaped
 from subquad.experiment.schema import decides_numbers
-from subquad.output.terminal import DASH, duration
+from subquad.experiment.settings import ALTERNATIVES
+from subquad.output.terminal import DASH, duration, quantity
 from subquad.plugin.metric import Metric
 from subquad.record.files import read_bytes
 from subquad.record.models import DATASET, Environment, Git, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
-from subquad.reports.text import Values, printable, setting_text
-from subquad.reports.tuning import Tuning
+
+_LONGEST = 10_000
+"""Characters of a name or line of somebody else's."""
+
+
+def printable(text: str) -> str:
+    """`text` on one line, control, format and surrogate characters (ANSI, bidi marks) as \\x1b.
+
+    It is cut where no table or chart could show it.
+    """
+    return escaped(text, limit=_LONGEST)
+
+
+_ALIKE = 0.1
+"""Largest relative difference in FLOPs of equal budgets: trials that `trial.match=flops` made alike
+differ by less.
+"""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The tuning of one candidate; None is what is not known.
+
+    Attributes:
+        trials: finished ones.
+        dimensions: how many settings were searched.
+        flops: counted, of all its trials.
+    """
+
+    trials: int | None = None
+    dimensions: int | None = None
+    flops: float | None = None
+
+    @property
+    def words(self) -> str:
+        """`12 trials, 5 dims, 1.2e+09 FLOPs`."""
+        if self.trials is None or self.dimensions is None:
+            return "unknown"
+        parts = (quantity(self.trials, "trial"), quantity(self.dimensions, "dim"), self.flops_text)
+        return ", ".join(parts)
+
+    @property
+    def flops_text(self) -> str:
+        """`1.2e+09 FLOPs`."""
+        return "FLOPs unknown" if self.flops is None else f"{self.flops:.3g} FLOPs"
+
+
+def unequal(first: Tuning | None, second: Tuning | None) -> str:
+    """How the budgets of two scores differ, in words; "" where they do not, or neither is of a
+    search.
+    """
+    if first is second is None:
+        return ""
+    if first is None or second is None:
+        mine, other = (tuning.words if tuning else "no search" for tuning in (first, second))
+        return f"unequal tuning: {mine} / {other}"
+    parts = []
+    if first.trials is None or first.trials != second.trials:
+        trials = ["unknown" if count is None else count for count in (first.trials, second.trials)]
+        parts.append("{} / {} trials".format(*trials))
+    flops = [nan if spent is None else spent for spent in (first.flops, second.flops)]
+    if not isclose(flops[0], flops[1], rel_tol=_ALIKE):
+        parts.append(f"{first.flops_text} / {second.flops_text}")
+    return f"unequal tuning: {', '.join(parts)}" if parts else ""
 
 
 class ReportedRun(Result):
@@ -39,7 +105,7 @@ class ReportedRun(Result):
     """
 
     folder: Path
-    leaves: Values
+    leaves: dict[str, Any]
     environment: Environment
     inputs: dict[str, Input] = Field({})
     places: frozenset[str] = frozenset()
@@ -125,6 +191,18 @@ class ReportedRun(Result):
             found["mixer.source"], _, _ = source.name.partition("-")
         return found
 
+    def state(self, *, is_counted: bool) -> tuple[str, str | None]:
+        """What became of it, and why. `is_counted`: whether its row's mean has it."""
+        is_finished = self.status == "finished"
+        if self.faults:
+            reasons = filter(None, (self.reason, *self.faults))
+            return "not verified" if is_finished else self.status, "; ".join(reasons)
+        if is_counted or not is_finished:
+            return self.status, self.reason
+        if self.score(self.compared) is None:
+            return "finished without a test score", None
+        return "finished again", "a newer run of the seed counts"
+
     def score(self, metric: str) -> float | None:
         """A test metric of a finished run."""
         if self.test is None or self.status != "finished":
@@ -146,36 +224,25 @@ class ReportedRun(Result):
         distributions; by name.
         """
         machine = self.environment
-        experiment = read_bytes(self.folder / EXPERIMENT)
-        steps = ""
-        if self.steps is not None:
-            steps = f"{self.steps} in {duration(self.seconds)}"
-        openings = ""
-        if self.openings > 1:
-            openings = f"{self.openings} times"
-        tested = ""
-        if test := self.test:
-            tested = f"{test.checkpoint} checkpoint, {test.samples} samples"
-        versions = sorted(machine.packages.items())
-        packages = [f"{name} {version}" for name, version in versions]
         git = machine.git or Git()
-        commit = git.commit or DASH
+        test = self.test
+        packages = sorted(machine.packages.items())
         facts = {
             "not verified": "; ".join(self.faults),
-            "experiment.yaml sha256": hashlib.sha256(experiment).hexdigest(),
+            "experiment.yaml sha256": sha256(read_bytes(self.folder / EXPERIMENT)).hexdigest(),
             "experiment hash": self.experiment,
             "reason": self.reason,
-            "steps": steps,
+            "steps": self.steps is not None and f"{self.steps} in {duration(self.seconds)}",
             "attempts": self.attempts,
             "skipped steps": self.skipped_steps,
             "workers": self.workers,
-            "test split opened": openings,
-            "tested": tested,
-            "git commit": f"{commit} with uncommitted changes" if git.dirty else commit,
+            "test split opened": self.openings > 1 and f"{self.openings} times",
+            "tested": test and f"{test.checkpoint} checkpoint, {test.samples} samples",
+            "git commit": (git.commit or DASH) + (" with uncommitted changes" if git.dirty else ""),
             "python": machine.python,
             "platform": machine.platform,
             "GPUs": ", ".join(machine.gpus),
-            "packages": ", ".join(packages),
+            "packages": ", ".join(f"{name} {version}" for name, version in packages),
             "plugins": "; ".join(map(_plugin, machine.plugins)),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
@@ -188,21 +255,54 @@ def _score_on(split: str, evaluation: Measured | None, metric: str) -> float | N
     return evaluation.metrics.get(metric)
 
 
-def _plugin(facts: Values) -> str:
+def _plugin(facts: dict[str, Any]) -> str:
     """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
-    distribution = facts.get("distribution") or "a file"
-    version = facts.get("version") or ""
-    origin = f"{distribution} {version}".strip()
-    kind = facts.get("kind")
-    name = facts.get("name")
-    words = f"{kind} {name} from {origin}"
-    marks = []
-    if facts.get("editable"):
-        marks.append("editable")
-    if facts.get("sha256"):
-        digest = str(facts["sha256"])
-        marks.append(f"sha256 {digest[:12]}")
-    if marks:
-        listed = ", ".join(marks)
-        words += f" ({listed})"
-    return words
+    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
+    marks = ["editable"] if facts.get("editable") else []
+    if digest := facts.get("sha256"):
+        marks.append(f"sha256 {str(digest)[:12]}")
+    listed = f" ({', '.join(marks)})" if marks else ""
+    return f"{facts.get('kind')} {facts.get('name')} from {origin}{listed}"
+
+
+def setting_text(value: Any) -> str:
+    """A setting as text; mixers of some layers or roles in words."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(map(_is_mixer, value)):
+        return "; ".join(map(_mixer_text, value))
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _is_mixer(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "name" in entry
+
+
+def _mixer_text(entry: dict[str, Any]) -> str:
+    layers = ", ".join(map(str, entry.get("layers") or ()))
+    params = (entry.get("params") or {}).items()
+    listed = ", ".join(f"{key} {setting_text(value)}" for key, value in params)
+    role = entry.get("role")
+    return "".join(
+        (
+            entry["name"],
+            f" in layers {layers}" if layers else "",
+            f" for {role}" if role else "",
+            f" ({listed})" if listed else "",
+        )
+    )
+
+
+def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Keys whose values differ within a group of settings, sorted."""
+    members = list(group)
+    keys = sorted(set[str]().union(*members))
+    return tuple(key for key in keys if len({member.get(key) for member in members}) > 1)
+
+
+def with_alternative(key: str) -> set[str]:
+    """A key, and the one that is switched off where it is given: `train.epochs` with
+    `train.steps`.
+    """
+    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
+    return next((pair for pair in pairs if key in pair), {key})

@@ -3,139 +3,107 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from subquad.output.terminal import DASH, duration
 from subquad.plugin.metric import Metric
-from subquad.reports.beside import Beside
 from subquad.reports.document import Section, Table
-from subquad.reports.published import published_faults
-from subquad.reports.references import REFERENCE_MEANING, Reference
-from subquad.reports.report import Report
-from subquad.reports.rows import TableRow
+from subquad.reports.model import Reference, Report, TableLine, TableRow
+from subquad.reports.published import Beside, published_faults
 from subquad.reports.text import Ends, Spread, score_text
 
-_NUMERIC = (
-    "seeds",
-    "last epoch",
-    "parameters",
-    "training",
-    "s/1000 steps",
-    "tokens/s",
-    "peak MB",
-    "FLOPs/step",
-    "best epoch",
-)
-"""Of the table of results, with scores."""
+_REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
 _PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
+
+
+def _with_prefix(value: float) -> str:
+    """A large count with an SI prefix: `1.23 G`."""
+    for name, size in _PREFIXES.items():
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value:.3g}"
+
+
+_COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "parameters": ("parameters", "{:,.0f}".format),
+    "training": ("seconds", duration),
+    "s/1000 steps": ("seconds_per_step", lambda seconds: f"{1e3 * seconds:.4g}"),
+    "tokens/s": ("tokens_per_second", _with_prefix),
+    "peak MB": ("peak_memory_bytes", lambda size: f"{1e-6 * size:.4g}"),
+    "FLOPs/step": ("flops_per_step", _with_prefix),
+}
+"""What a row costs, by the title of its column: as its runs call it, and how it is printed."""
 
 
 def results_section(report: Report) -> Section:
     """The table of rows, after those of a data set and protocol their reference scores."""
     metrics = {row.compared.with_unit for row in report.rows}
     named = len(metrics) > 1
-    score = "test score"
-    if not named:
-        score = f"test {metrics.pop()}"
-    besides: dict[str, None] = {}
-    units: dict[str, None] = {}
-    for row in report.rows:
-        for name in row.besides:
-            besides[name] = None
-            units[row.shown(name).with_unit] = None
-    cells: list[dict[str, str]] = []
-    italic: list[int] = []
-    reasons = []
+    score = "test score" if named else f"test {metrics.pop()}"
+    besides = list(dict.fromkeys(name for row in report.rows for name in row.besides))
+    units = {row.first.shown(name).with_unit for row in report.rows for name in row.besides}
+    lines: list[TableLine] = []
     for family, rows in groupby(report.rows, key=lambda row: row.family):
-        for row in rows:
-            cells.append(_row_cells(row, score, named, besides, in_short(report.published(row))))
-            status = row.status()
-            if status != row.status(reasons=False):
-                reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
-        for reference in report.references:
-            if reference.family == family:
-                italic.append(len(cells))
-                cells.append(_reference_cells(reference, score, named, besides))
+        lines += [*rows, *[guess for guess in report.references if guess.family == family]]
+    cells = []
+    for line in lines:
+        scores = {score: line_score(line, named)}
+        if isinstance(line, TableRow):
+            last = score_text(line.compared, line.last_score)
+            scores = {"seeds": str(len(line.counted)), **scores, "last epoch": last}
+        others = {}
+        for name in besides:
+            metric = line.first.shown(name)
+            known = isinstance(line, Reference) or name in line.first.tested[1:]
+            value = line.tested(name) if known else None
+            others[metric.with_unit] = _ended(metric, value, line.interval(name))
+        cells.append({**line_names(line), **scores, **others, **_facts(line, report)})
+    reasons = []
+    for row in report.rows:
+        status = row.status()
+        if status != row.status(reasons=False):
+            reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
+    guesses = [place for place, line in enumerate(lines) if isinstance(line, Reference)]
+    numeric = ("seeds", "last epoch", "best epoch", score, *units, *_COSTS)
     return Section(
         title="Scores and costs",
-        table=Table.of(cells, (score, *units, *_NUMERIC), italic),
+        table=Table.of(cells, numeric, guesses),
         lines=(*reasons, *report.headlines),
         notes=tuple(_notes(report)),
     )
 
 
-def _row_cells(
-    row: TableRow, score: str, named: bool, besides: Iterable[str], published: str
-) -> dict[str, str]:
-    others = {}
-    for name in besides:
-        metric = row.shown(name)
-        others[metric.with_unit] = _ended(metric, row.besides.get(name), row.interval(name))
-    # a process's memory is mostly that of its libraries
-    memory = row.peak_memory_bytes if row.first.on_gpus else None
-    tokens = row.tokens_per_second
-    seconds = row.seconds
-    tuning = row.tuning.words if row.tuning else DASH
-    parameters = DASH
-    if row.parameters is not None:
-        parameters = f"{row.parameters:,}"
+def _facts(line: TableLine, report: Report) -> dict[str, str]:
+    """What else is known of a line, beside its scores."""
+    if not isinstance(line, TableRow):
+        return {"status": f"n = {line.samples:,}"}
+    costs = dict.fromkeys(_COSTS, DASH)
+    for title, (name, shown) in _COSTS.items():
+        mean = line.measured(name)
+        # a process's memory is mostly that of its libraries
+        if mean and (line.first.on_gpus or name != "peak_memory_bytes"):
+            costs[title] = shown(mean.mean)
+    epochs = [f"{epoch:.4g}" for epoch in sorted(line.best_epochs)]
     return {
-        **row_names(row),
-        "seeds": str(len(row.counted)),
-        score: row_score(row, named),
-        "last epoch": score_text(row.compared, row.last_score),
-        **others,
-        "published": published,
-        "tuning": tuning,
-        "status": row.status(reasons=False),
-        "parameters": parameters,
-        "training": duration(seconds and seconds.mean),
-        "s/1000 steps": _rounded(row.seconds_per_step, 1e3),
-        "tokens/s": _with_prefix(tokens and tokens.mean),
-        "peak MB": _rounded(memory, 1e-6),
-        "FLOPs/step": _with_prefix(row.flops_per_step),
-        "best epoch": _span(row.best_epochs),
+        "published": in_short(report.published(line)),
+        "tuning": line.tuning.words if line.tuning else DASH,
+        "status": line.status(reasons=False),
+        **costs,
+        "best epoch": " to ".join(dict.fromkeys((*epochs[:1], *epochs[-1:]))) or DASH,
     }
 
 
-def _span(values: Iterable[float]) -> str:
-    """`2 to 4`: the lowest and the highest."""
-    texts = [f"{value:.4g}" for value in sorted(values)]
-    ends = dict.fromkeys((*texts[:1], *texts[-1:]))
-    return " to ".join(ends) or DASH
+def line_names(line: TableLine) -> dict[str, str]:
+    return {"data set": line.dataset, "mixer": line.name, "protocol": line.protocol}
 
 
-def row_names(row: TableRow | Reference) -> dict[str, str]:
-    return {
-        "data set": row.dataset,
-        "mixer": row.name,
-        "protocol": row.protocol,
-    }
-
-
-def _reference_cells(
-    reference: Reference, score: str, named: bool, besides: Iterable[str]
-) -> dict[str, str]:
-    metric = reference.compared
-    text = _ended(metric, reference.value, reference.interval)
-    if named:
+def line_score(line: TableLine, named: bool = False) -> str:
+    metric = line.compared
+    text = _ended(metric, line.score, line.interval(line.metric))
+    if line.score and named:
         text += f" {metric.with_unit}"
-    cells = row_names(reference)
-    cells[score] = text
-    for name in besides:
-        metric = reference.shown(name)
-        cells[metric.with_unit] = _ended(metric, reference.score(name), reference.given(name))
-    cells["status"] = f"n = {reference.samples:,}"
-    return cells
-
-
-def row_score(row: TableRow, named: bool = False) -> str:
-    metric = row.compared
-    text = _ended(metric, row.score, row.interval(row.metric))
-    if row.score and named:
-        text += f" {metric.with_unit}"
-    if row.score and row.protocol == "paper":
+    if line.score and line.protocol == "paper" and isinstance(line, TableRow):
         text += " best on test"
     return text
 
@@ -145,10 +113,7 @@ def _ended(metric: Metric, value: Spread | float | None, ends: Ends | None) -> s
     are known.
     """
     text = score_text(metric, value)
-    if ends:
-        interval = metric.interval(*ends)
-        text += f" {interval}"
-    return text
+    return f"{text} {metric.interval(*ends)}" if ends else text
 
 
 def in_short(beside: Iterable[Beside]) -> str:
@@ -163,24 +128,18 @@ def _notes(report: Report) -> Iterator[str]:
     yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
     if report.match:
         for (dataset, _), group in groupby(rows, key=lambda row: row.family):
-            sizes = [row.parameters for row in group if row.parameters]
+            sizes = [size.mean for row in group if (size := row.measured("parameters"))]
             if len(sizes) > 1:
                 apart = max(sizes) / min(sizes) - 1
                 yield f"{dataset}: equal size, within {apart:.1%} (match: {report.match})"
     over = "95 % interval over the test samples"
     if report.references:
-        intervals: dict[str, str] = {}
-        for reference in report.references:
-            if not reference.interval:
-                continue
-            metric = reference.compared
-            whose = ", Wilson's" if metric.answers else ""
-            intervals[metric.label] = f"{metric.label} [{over}{whose}]"
-        note = f"reference: {REFERENCE_MEANING}"
-        if intervals:
-            shown = ", ".join(intervals.values())
-            note += f": {shown}"
-        yield note
+        known = [guess for guess in report.references if guess.interval(guess.metric)]
+        whose = {guess.compared.label: guess.compared.answers for guess in known}
+        wilson = {True: ", Wilson's", False: ""}
+        shown = [f"{label} [{over}{wilson[answers]}]" for label, answers in whose.items()]
+        meaning = f"reference: {_REFERENCE_MEANING}"
+        yield f"{meaning}: {', '.join(shown)}" if shown else meaning
     for label in {row.compared.label: None for row in rows if row.interval(row.metric)}:
         yield f"{label} of a mixer [{over}, mean over the seeds]"
     yield from _notes_of_rows(rows)
@@ -190,30 +149,11 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _notes_of_rows(rows: Sequence[TableRow]) -> Iterator[str]:
     noted = defaultdict[tuple[str, str], list[str]](list)
-    of_dataset = Counter[str]()
     for row in rows:
-        of_dataset[row.dataset] += 1
         for note in row.notes:
             noted[row.dataset, note].append(row.name)
+    of_dataset = Counter(row.dataset for row in rows)
     for (dataset, note), names in noted.items():
-        line = f"{dataset}: {note}"
-        if len(names) < of_dataset[dataset]:
-            mixers = ", ".join(dict.fromkeys(names))
-            line += f" ({mixers})"
-        yield line
-
-
-def _rounded(spread: Spread | None, factor: float) -> str:
-    if spread is None:
-        return DASH
-    return f"{factor * spread.mean:.4g}"
-
-
-def _with_prefix(value: float | None) -> str:
-    """A large count with an SI prefix: `1.23 G`."""
-    if value is None:
-        return DASH
-    for name, size in _PREFIXES.items():
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value:.3g}"
+        is_of_some = len(names) < of_dataset[dataset]
+        whose = f" ({', '.join(dict.fromkeys(names))})" if is_of_some else ""
+        yield f"{dataset}: {note}{whose}"

@@ -16,8 +16,9 @@ from subquad.record.names import FINAL
 from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.formats import print_document
 from subquad.reports.report import read_report
+from subquad.reports.reported_run import printable
 from subquad.reports.sections import document_of
-from subquad.reports.text import Values, printable
+from subquad.reports.text import Values
 
 _STATES = ("finished", "pruned", "failed", "infeasible")
 _UNITS = {"seconds": "s", "flops": "FLOPs"}
@@ -44,23 +45,18 @@ def search_document(
         final = document_of(read_report([place], baseline=baseline, search=summary))
         dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
         idle = untuned(summary["settings"]["space"], dimensions)
-    left = _left(summary, [run.status == "finished" for run in final.runs])
+    left = tuple(_left(summary, [run.status == "finished" for run in final.runs]))
     drawn = filter(Path.is_file, folder.glob("plots/*.png"))
     paths = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
-    pictures = {}
-    for path in paths:
-        pictures[printable(path.stem)] = read_bytes(path)
-    name = printable(f"{folder.parent.name}/{folder.name}")
-    records = map(_record, summary["candidates"])
     return ReportDocument(
-        title=f"Search {name}",
-        lead=(_settings(summary), *_opened_before(summary), *left),
+        title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
+        lead=tuple(map(printable, (_settings(summary), *_opened_before(summary), *left))),
         overview=(_candidates(summary), *_in_final(final.overview)),
         summary=(*idle, *final.summary),
         sections=tuple(_in_final(final.sections)),
         runs=final.runs,
-        pictures=pictures,
-        records=(*records, *final.records),
+        pictures={printable(path.stem): read_bytes(path) for path in paths},
+        records=(*map(_record, summary["candidates"]), *final.records),
         values={
             "format": 1,
             "search": summary,
@@ -82,14 +78,11 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
     Args:
         dimensions: how many settings of each candidate are searched, by label.
     """
-    idle = [label for label, count in dimensions.items() if not count]
-    if not idle:
-        return ()
-    labels = ", ".join(idle)
+    labels = ", ".join(label for label, count in dimensions.items() if not count)
     why = f"not tuned, as nothing of space {space} varies there"
     how = f"{labels} (one trial each, as it stands)"
     hint = "a space that all share, such as optimizer, gives all the same number of trials"
-    return (printable(f"{why}: {how}; {hint}"),)
+    return (printable(f"{why}: {how}; {hint}"),) if labels else ()
 
 
 def print_candidates(summary: Values, console: Console) -> None:
@@ -102,108 +95,74 @@ def _settings(summary: Values) -> str:
     settings = summary["settings"]
     candidates = summary["candidates"]
     count = len(candidates)
-    whom = candidates[0]["label"]
-    if count > 1:
-        whom = f"each of {count} candidates"
-    parts = []
-    for name in ("space", "sampler", "pruner"):
-        value = settings[name]
-        parts.append(f"{name} {value}")
+    whom = f"each of {count} candidates" if count > 1 else candidates[0]["label"]
+    parts = [f"{name} {settings[name]}" for name in ("space", "sampler", "pruner")]
     for name in ("match", "cost"):
-        value = settings[name]
-        if value != "none":
-            parts.append(f"--{name} {value}")
-    budget = settings["budget"].replace("-", " ")
-    seed = settings["seed"]
-    parts.append(f"at most {budget} for {whom}")
-    parts.append(f"seed {seed}")
-    words = ", ".join(parts)
-    return printable(f"{words}; selected on the validation split")
+        if settings[name] != "none":
+            parts.append(f"--{name} {settings[name]}")
+    parts.append(f"at most {settings['budget'].replace('-', ' ')} for {whom}")
+    return f"{', '.join(parts)}, seed {settings['seed']}; selected on the validation split"
 
 
 def _opened_before(summary: Values) -> Iterator[str]:
     """That other winners met the test split before the search was extended."""
     for name, labels in summary["earlier_finals"].items():
         if labels:
-            runs = ", ".join(labels)
-            yield printable(f"the test split was opened before with other winners ({name}): {runs}")
+            winners = f"with other winners ({name}): {', '.join(labels)}"
+            yield f"the test split was opened before {winners}"
 
 
-def _left(summary: Values, done: Sequence[bool]) -> list[str]:
+def _left(summary: Values, done: Sequence[bool]) -> Iterator[str]:
     """What is left to do; a folder cannot tell whether somebody is at it. `done`: the runs of
     the final study.
     """
     candidates = summary["candidates"]
-    under_way = []
-    has_best = False
-    for entry in candidates:
-        if entry["best"]:
-            has_best = True
-        if not entry["over"] or _unended(entry):
-            under_way.append(entry["label"])
+    under_way = [
+        entry["label"] for entry in candidates if not entry["over"] or entry["trials"]["running"]
+    ]
     if under_way:
-        labels = ", ".join(under_way)
-        return [printable(f"unfinished, still running or interrupted: trials of {labels}")]
-    if not done:
-        if not has_best:
-            return []  # without a best trial the final study never comes
-        return ["unfinished: all trials ended, the final study has not begun"]
-    if all(done):
-        return []
-    return [f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"]
-
-
-def _unended(candidate: Values) -> int:
-    """Trials that are to come, run right now, or were interrupted: a folder cannot tell which."""
-    return candidate["trials"]["running"]
+        yield f"unfinished, still running or interrupted: trials of {', '.join(under_way)}"
+    elif not all(done):
+        yield f"unfinished: {sum(done)} of {len(done)} runs of the final study finished"
+    elif not done and any(entry["best"] for entry in candidates):
+        # without a best trial the final study never comes
+        yield "unfinished: all trials ended, the final study has not begun"
 
 
 def _candidates(summary: Values) -> Section:
     """How each was searched, its trials by state, what they consumed, and the best one."""
-    candidates = summary["candidates"]
+    entries = summary["candidates"]
     states: list[str] = list(_STATES)
-    if any(map(_unended, candidates)):
+    if any(entry["trials"]["running"] for entry in entries):
         states.append("unfinished")
-    cells = []
-    lines = []
-    finished = []
-    counts = set[int]()
-    for entry in candidates:
-        label = entry["label"]
-        cells.append(_cells(entry, states))
-        lines += [f"{label}: {line}" for line in _lines(entry)]
-        count = entry["trials"]["finished"]
-        finished.append(f"{label} {count}")
-        counts.add(count)
-    if len(counts) > 1:
-        budgets = ", ".join(finished)
+    lines = [f"{entry['label']}: {line}" for entry in entries for line in _lines(entry)]
+    finished = [(entry["label"], entry["trials"]["finished"]) for entry in entries]
+    if len({count for _, count in finished}) > 1:
+        budgets = ", ".join(f"{label} {count}" for label, count in finished)
         lines.append(f"unequal budgets, trials that finished: {budgets}")
     numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
     return Section(
         title="Candidates",
-        table=Table.of(cells, numeric),
+        table=Table.of([_cells(entry, states) for entry in entries], numeric),
         lines=tuple(map(printable, lines)),
     )
 
 
 def _cells(candidate: Values, states: Sequence[str]) -> dict[str, str]:
-    """The line of a candidate."""
+    """The line of a candidate. `unfinished`: trials that are to come, run right now, or were
+    interrupted; a folder cannot tell which.
+    """
     best = candidate["best"]
-    value = _value_text(candidate, best["value"]) if best else DASH
     trials = candidate["trials"]
-    unended = _unended(candidate)
-    by_state = {state: str(trials.get(state, unended)) for state in states}
-    flops = "unknown"
-    if candidate["flops"] is not None:
-        flops = f"{candidate['flops']:.4g}"
+    flops = candidate["flops"]
     return {
         "candidate": printable(candidate["label"]),
         "dims": str(candidate["dimensions"]),
-        **by_state,
+        **{state: str(trials.get(state, trials["running"])) for state in states},
         "steps": f"{candidate['steps']:,}",
-        "FLOPs": flops,
+        "FLOPs": "unknown" if flops is None else f"{flops:.4g}",
         "seconds": f"{candidate['seconds']:.1f}",
-        "best validation": value,
+        "best validation": _value_text(candidate, best["value"]) if best else DASH,
     }
 
 
@@ -219,9 +178,7 @@ def point_text(point: Values) -> str:
     for key, value in point.items():
         text = f"{value:.4g}" if isinstance(value, float) else value
         words.append(f"{key}={text}")
-    if not words:
-        return "nothing was searched"
-    return printable(" ".join(words))
+    return printable(" ".join(words) or "nothing was searched")
 
 
 def _lines(candidate: Values) -> Iterator[str]:
@@ -229,19 +186,14 @@ def _lines(candidate: Values) -> Iterator[str]:
     more.
     """
     if best := candidate["best"]:
-        number = best["number"]
-        step = best["step"]
-        value = _value_text(candidate, best["value"])
+        value = f"{_value_text(candidate, best['value'])} at step {best['step']}"
         point = point_text(best["point"])
-        yield f"best trial {number}, validation {value} at step {step}: {point}"
+        yield f"best trial {best['number']}, validation {value}: {point}"
     front = candidate["front"]
     for trial in front or ():
-        number = trial["number"]
-        unit = _UNITS[candidate["cost"]]
-        cost = f"{trial['cost']:.4g} {unit}"
-        value = _value_text(candidate, trial["value"])
-        point = point_text(trial["point"])
-        yield f"front: trial {number}, {value} for {cost}: {point}"
+        cost = f"{trial['cost']:.4g} {_UNITS[candidate['cost']]}"
+        value = f"{_value_text(candidate, trial['value'])} for {cost}"
+        yield f"front: trial {trial['number']}, {value}: {point_text(trial['point'])}"
     if front == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]
@@ -251,19 +203,13 @@ def _lines(candidate: Values) -> Iterator[str]:
 
 
 def _record(candidate: Values) -> Values:
-    flops = candidate["flops"]
-    best = dict(candidate["best"] or {})
-    if best:
-        best["point"] = point_text(best["point"])
+    best = candidate["best"]
+    known = ("dimensions", "trials", "steps", "flops", "seconds", "metric")
     return {
         "kind": "search",
         "candidate": candidate["label"],
-        "dimensions": candidate["dimensions"],
-        "trials": candidate["trials"],
-        "steps": candidate["steps"],
-        "flops": "unknown" if flops is None else flops,
-        "seconds": candidate["seconds"],
-        "metric": candidate["metric"],
-        "best": best,
+        **{name: candidate[name] for name in known},
+        "flops": "unknown" if candidate["flops"] is None else candidate["flops"],
+        "best": {**best, "point": point_text(best["point"])} if best else {},
         "over": candidate["over"],
     }

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from subquad.errors import and_more
 from subquad.output.terminal import DASH
-from subquad.reports.beside import Beside, published_beside
 from subquad.reports.charts import curve_chart, training_charts
-from subquad.reports.compare import METHOD, Comparison
-from subquad.reports.curves import CURVE_NOTE, Curve
+from subquad.reports.compare import METHOD
+from subquad.reports.curves import CURVE_NOTE
 from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.drawing import RankChart
+from subquad.reports.model import Comparison, Curve, Mean, Report
 from subquad.reports.overview import overview
 from subquad.reports.published import source_title
-from subquad.reports.ranks import RANK_METHOD, Ranking, p_text, rank_cells
-from subquad.reports.report import ExampleTexts, Report
-from subquad.reports.results_section import in_short, results_section, row_names, row_score
-from subquad.reports.rows import TableRow
-from subquad.reports.text import score_text
+from subquad.reports.results_section import in_short, line_names, line_score, results_section
+from subquad.reports.text import Values, p_text, score_text
 from subquad.reports.values import report_values
 
 _EXAMPLE = 400
-EXAMPLE_NOTE = (
+_EXAMPLE_NOTE = (
     "The first samples of the test split, each text from its beginning, by the "
     "first seed of each row. They are "
     "what data set and model give, not this report's words."
+)
+_RANK_METHOD = (
+    "Over data sets each data set counts once, by its mean test score, and the "
+    "question is about other data sets of "
+    "this kind. Pairs: Wilcoxon's signed-rank test with Holm's correction over all "
+    "pairs. All mixers: Friedman's test. "
+    "In the picture mixers whose bars overlap are not further apart than Nemenyi's "
+    "critical difference at 5 %."
 )
 
 
@@ -33,19 +38,16 @@ def document_of(report: Report) -> ReportDocument:
     """The report of runs and studies."""
     values = report_values(report)
     datasets = list(dict.fromkeys(row.dataset for row in report.rows))
-    first = ", ".join(datasets[:3])
-    records = [*values["rows"], *values["references"], *values["means"]]
-    for curve in values["curves"]:
-        records += curve["values"]
-    records += values["examples"]
     tables, summary = overview(report)
+    of_curves = [record for curve in values["curves"] for record in curve["values"]]
+    kinds = (values["rows"], values["references"], values["means"], of_curves, values["examples"])
     return ReportDocument(
-        title=f"Token mixers on {first}{and_more(len(datasets) - 3)}",
+        title=f"Token mixers on {', '.join(datasets[:3])}{and_more(len(datasets) - 3)}",
         overview=tables,
         summary=summary,
         sections=tuple(_sections(report)),
         runs=report.runs,
-        records=tuple(records),
+        records=tuple(record for records in kinds for record in records),
         values=values,
     )
 
@@ -57,23 +59,19 @@ def _sections(report: Report) -> Iterator[Section]:
     if report.means:
         yield _means(report)
     if report.rankings:
-        yield _over_datasets(report.rankings)
+        yield _over_datasets(report)
     for curve in report.curves:
-        # what holds for all of them is said below the last
-        notes = (CURVE_NOTE,) if curve is report.curves[-1] else ()
         chart = curve_chart(curve)
         yield Section(
             title=f"Varied: {curve.title}",
             table=_curve_table(curve),
             lines=(curve.sentence,),
-            notes=notes,
+            # what holds for all of them is said below the last
+            notes=(CURVE_NOTE,) if curve is report.curves[-1] else (),
             charts=(chart,) if chart.lines else (),
         )
-    beside = []
-    for row in report.rows:
-        beside += [(row, published) for published in report.published(row)]
-    if beside:
-        yield _published(beside)
+    if any(report.beside.values()):
+        yield _published(report)
     if report.comparisons:
         cells = list(map(_pair_cells, report.comparisons))
         yield Section(
@@ -85,59 +83,58 @@ def _sections(report: Report) -> Iterator[Section]:
         yield Section(title="While training", charts=tuple(charts))
 
 
-def _examples(examples: Sequence[ExampleTexts]) -> Section:
+def _examples(examples: Sequence[Values]) -> Section:
     """The first texts of each data set, the target before what the mixers wrote."""
     cells: list[dict[str, str]] = []
-    italic: list[int] = []
+    targets: list[int] = []
+    before = None
     for example in examples:
-        italic.append(len(cells))
-        for name, text in (("target", example.target), *example.answers):
-            about = {"data set": example.dataset, "sample": str(example.number), "by": name}
-            cells.append({**about, "text": _shortened(text, _EXAMPLE)})
+        sample = {"data set": example["dataset"], "sample": str(example["sample"])}
+        about = (*sample.values(), example["target"])
+        if about != before:
+            targets.append(len(cells))
+            cells.append({**sample, "by": "target", "text": _shortened(example["target"])})
+        before = about
+        cells.append({**sample, "by": example["mixer"], "text": _shortened(example["answer"])})
     return Section(
         title="Sample texts",
-        table=Table.of(cells, ("sample",), apart=italic),
-        notes=(EXAMPLE_NOTE,),
+        table=Table.of(cells, ("sample",), apart=targets),
+        notes=(_EXAMPLE_NOTE,),
     )
 
 
-def _shortened(text: str, limit: int) -> str:
+def _shortened(text: str) -> str:
     """At most so many characters; `(nothing)` for a text without any."""
     if not text.strip():
         return "(nothing)"
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit - 2]} …"
+    return text if len(text) <= _EXAMPLE else f"{text[: _EXAMPLE - 2]} …"
 
 
 def _means(report: Report) -> Section:
-    metrics = {mean.compared.with_unit for mean in report.means}
+    metrics = {mean.first.compared.with_unit for mean in report.means}
     score = f"mean test {metrics.pop()}" if len(metrics) == 1 else "mean test score"
-    ranks: dict[tuple[str, str, str], str] = {}
-    for ranking in report.rankings:
-        for mixer, rank in zip(ranking.mixers, ranking.ranks, strict=True):
-            ranks[ranking.protocol, ranking.metric, mixer] = f"{rank:.2f}"
-    cells: list[dict[str, str]] = []
-    italic: list[int] = []
+    ranks = {
+        (ranking.protocol, ranking.metric, mixer): f"{rank:.2f}"
+        for ranking in report.rankings
+        for mixer, rank in zip(ranking.mixers, ranking.ranks, strict=True)
+    }
+    cells = []
     for mean in report.means:
-        if mean.is_reference:
-            italic.append(len(cells))
-        rank = DASH
-        if not mean.others:
-            rank = ranks.get((mean.protocol, mean.metric, mean.name), DASH)
+        key = (mean.first.protocol, mean.first.metric, mean.name)
         cells.append(
             {
-                "data sets": mean.over,
+                "data sets": _over(mean),
                 "mixer": mean.name,
-                "protocol": mean.protocol,
+                "protocol": mean.first.protocol,
                 "seeds": str(mean.score.count or DASH),
-                score: score_text(mean.compared, mean.score),
-                "mean rank": rank,
+                score: score_text(mean.first.compared, mean.score),
+                "mean rank": DASH if mean.others else ranks.get(key, DASH),
             }
         )
+    guesses = [place for place, mean in enumerate(report.means) if mean.is_reference]
     return Section(
         title="Means over data sets",
-        table=Table.of(cells, ("seeds", score, "mean rank"), italic),
+        table=Table.of(cells, ("seeds", score, "mean rank"), guesses),
         lines=tuple(ranking.sentence for ranking in report.rankings),
         charts=tuple(
             RankChart(ranking.title, ranking.mixers, ranking.ranks, ranking.critical)
@@ -146,58 +143,76 @@ def _means(report: Report) -> Section:
     )
 
 
-def _over_datasets(rankings: Iterable[Ranking]) -> Section:
+def _over(mean: Mean) -> str:
+    """`all 9`, `8 of 9, not JapaneseVowels`, `2 of 9: ERing, Libras`."""
+    known = len(mean.lines)
+    unknown = len(mean.others)
+    if not unknown:
+        return f"all {known}"
+    count = f"{known} of {known + unknown}"
+    if unknown <= known:
+        return f"{count}, not {', '.join(mean.others)}"
+    return f"{count}: {', '.join(mean.datasets)}"
+
+
+def _over_datasets(report: Report) -> Section:
     """One line per pair of mixers."""
-    cells = []
-    for ranking in rankings:
-        cells += [rank_cells(ranking, pair) for pair in ranking.pairs]
+    cells = [
+        {
+            "pair": f"{pair.first} − {pair.second}",
+            "protocol": ranking.protocol,
+            "data sets": str(len(ranking.datasets)),
+            "better on": "{} : {}".format(*pair.wins),
+            "mean difference": ranking.compared.points(pair.difference),
+            "p": p_text(pair.chance.p_value),
+            "p (Holm)": p_text(pair.adjusted),
+            "verdict": pair.verdict,
+            "notes": f"unequal tuning on {', '.join(pair.unequal)}" if pair.unequal else DASH,
+        }
+        for ranking in report.rankings
+        for pair in ranking.pairs
+    ]
     return Section(
         title="Differences over data sets",
         table=Table.of(cells, ("data sets", "better on", "mean difference", "p", "p (Holm)")),
-        notes=(RANK_METHOD,),
+        notes=(_RANK_METHOD,),
     )
 
 
 def _curve_table(curve: Curve) -> Table:
     """One line per value of the setting, the base's marked."""
     validation = f"validation {curve.selection.with_unit}"
-    test = f"test {curve.metric.with_unit}"
+    test = f"test {curve.rows[0].compared.with_unit}"
     cells = []
     for row in curve.rows:
-        value = curve.value(row)
-        if row.is_base:
-            value += " (base)"
-        beside = published_beside(row, curve.key)
-        sources = [other.published.reference for other in beside]
+        beside = curve.beside[row]
         cells.append(
             {
-                curve.name: value,
+                curve.name: f"{curve.value(row)}{' (base)' if row.is_base else ''}",
                 validation: score_text(curve.selection, row.validation),
-                test: row_score(row),
+                test: line_score(row),
                 "seeds": str(len(row.counted)),
                 "published": in_short(beside),
-                "source": "; ".join(sources) or DASH,
+                "source": "; ".join(other.published.reference for other in beside) or DASH,
             }
         )
     return Table.of(cells, (validation, test, "seeds"))
 
 
-def _published(pairs: Sequence[tuple[TableRow, Beside]]) -> Section:
+def _published(report: Report) -> Section:
     """One line per row and published row, with the verdict and its reasons."""
-    cells = []
-    for row, beside in pairs:
-        number = beside.published
-        source = f"{number.model}, {number.reference}"
-        cells.append(
-            {
-                **row_names(row),
-                "ours": row_score(row),
-                "published": number.printed,
-                "source": source,
-                "verdict": beside.verdict,
-                "caution": "; ".join(number.cautions) or DASH,
-            }
-        )
+    pairs = [(row, beside) for row in report.rows for beside in report.published(row)]
+    cells = [
+        {
+            **line_names(row),
+            "ours": line_score(row),
+            "published": beside.published.printed,
+            "source": f"{beside.published.model}, {beside.published.reference}",
+            "verdict": beside.verdict,
+            "caution": "; ".join(beside.published.cautions) or DASH,
+        }
+        for row, beside in pairs
+    ]
     sources = sorted({beside.published.source for _, beside in pairs})
     return Section(
         title="Beside published rows",

@@ -14,13 +14,15 @@ Demsar, 2006 (which of them when).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial, sqrt
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
+
+from subquad.plugin.metric import Metric
 
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
@@ -83,13 +85,17 @@ class Scores:
         by_seed = answers.mean(1)
         by_sample = answers.mean(0)
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
-        total = float((rest**2).sum())
         freedom = max(1, seeds - 1) * (samples - 1)
-        return Scores(
-            by_seed=by_seed,
-            by_sample=by_sample,
-            noise=total / freedom,
-        )
+        return Scores(by_seed, by_sample, noise=float((rest**2).sum()) / freedom)
+
+
+def why_alike(estimates: Iterable[Estimate | None]) -> str:
+    """Whether more seeds could tell: with very many of them, a difference as found would stand
+    out of the samples'.
+    """
+    if any(estimate and abs(estimate.difference) > estimate.least for estimate in estimates):
+        return "too few seeds to tell"
+    return "this data set cannot tell mixers apart in this setting"
 
 
 def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
@@ -99,15 +105,10 @@ def seed_variance(groups: Sequence[Scores]) -> tuple[float, float]:
     Pooled, as with two or three seeds a mixer's own variance is hardly known: the t quantile would
     be 4.3 or more.
     """
-    squares = 0.0
-    freedom = 0.0
-    for scores in groups:
-        apart = scores.by_seed - scores.by_seed.mean()
-        squares += float((apart**2).sum())
-        freedom += len(apart) - 1
-    if not freedom:
-        return 0.0, 0.0
-    return squares / freedom, freedom
+    apart = [scores.by_seed - scores.by_seed.mean() for scores in groups]
+    freedom = float(sum(len(gaps) - 1 for gaps in apart))
+    squares = sum(float((gaps**2).sum()) for gaps in apart)
+    return (squares / freedom, freedom) if freedom else (0.0, 0.0)
 
 
 def difference(
@@ -124,9 +125,7 @@ def difference(
     """
     pair = (first, second)
     variance, freedom = seeds
-    of_seeds = 0.0
-    if freedom:
-        of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair)
+    of_seeds = variance * sum(1 / len(scores.by_seed) for scores in pair)
     lasting = resolution**2
     noise = 0.0
     parts: list[tuple[float, float]] = []
@@ -173,12 +172,9 @@ def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:
 
 def _p_value(gap: float, error: float, freedom: float) -> float:
     """Two-sided, of no difference."""
+    ratio = float("inf") if gap else 0.0
     if error > 0:
         ratio = abs(gap) / error
-    elif gap:
-        ratio = float("inf")
-    else:
-        ratio = 0.0
     return 2.0 * float(stdtr(freedom, -ratio))
 
 
@@ -186,16 +182,10 @@ def _freedom(terms: Sequence[tuple[float, float]]) -> float:
     """Satterthwaite's degrees of freedom of a sum of independent variance estimates; where all
     are 0 the largest.
     """
-    total = 0.0
-    spread = 0.0
-    largest = 0.0
-    for variance, freedom in terms:
-        total += variance
-        spread += variance * variance / freedom
-        largest = max(largest, freedom)
+    spread = sum(variance * variance / freedom for variance, freedom in terms)
     if spread > 0:
-        return total**2 / spread
-    return largest or 1.0
+        return sum(variance for variance, _ in terms) ** 2 / spread
+    return max((freedom for _, freedom in terms), default=0.0) or 1.0
 
 
 def t_quantile(freedom: float) -> float:
@@ -221,11 +211,7 @@ class Chance:
     def of(p_value: Any, arrangements: int) -> Chance:
         """Of a test with so many arrangements, of which it looked at `_ARRANGEMENTS` at most."""
         looked_at = min(arrangements, _ARRANGEMENTS)
-        return Chance(
-            p_value=float(p_value),
-            arrangements=looked_at,
-            counted=arrangements == looked_at,
-        )
+        return Chance(float(p_value), looked_at, arrangements == looked_at)
 
     @property
     def words(self) -> str:
@@ -233,6 +219,63 @@ class Chance:
         if self.counted:
             return f"counted over all {self.arrangements:,} arrangements"
         return f"from {self.arrangements:,} drawn arrangements"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedPair:
+    """Two mixers over data sets, first minus second.
+
+    Attributes:
+        difference: mean over the data sets.
+        wins: data sets on which the first is better, and the second.
+        chance: Wilcoxon's.
+        adjusted: after Holm's correction.
+        unequal: data sets on which what was spent on the settings of the two differs.
+    """
+
+    first: str
+    second: str
+    difference: float
+    wins: tuple[int, int]
+    chance: Chance
+    adjusted: float
+    verdict: Literal["distinguishable", "not distinguishable", "too few data sets"]
+    unequal: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Mixers that have a score on every data set of a protocol.
+
+    Attributes:
+        compared: how the metric is called and printed.
+        mixers: the best mean rank first.
+        ranks: mean rank of each; 1 is best.
+        friedman: chance of no difference between them, None for two mixers, which are a pair.
+        critical: Nemenyi's critical difference of mean ranks.
+        least_p: the least p-value of a pair that so many data sets allow.
+        least_p_holm: the same after Holm's correction.
+        sentence: what the tests say, and what so few data sets can say at all.
+    """
+
+    protocol: str
+    metric: str
+    compared: Metric
+    datasets: tuple[str, ...]
+    mixers: tuple[str, ...]
+    ranks: tuple[float, ...]
+    friedman: Chance | None
+    critical: float
+    sentence: str
+    least_p: float
+    least_p_holm: float
+    pairs: tuple[RankedPair, ...]
+
+    @property
+    def title(self) -> str:
+        """`Mean ranks over 5 data sets (honest): accuracy`."""
+        over = f"{len(self.datasets)} data sets ({self.protocol})"
+        return f"Mean ranks over {over}: {self.compared.label}"
 
 
 def friedman(ranks: np.ndarray) -> Chance:

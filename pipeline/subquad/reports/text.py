@@ -4,21 +4,26 @@ else as it is.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from subquad.errors import escaped
 from subquad.output.terminal import DASH
 from subquad.plugin.metric import Metric, metric_of
 
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""
 
+Setting = tuple[tuple[str, str], ...]
+"""What tells rows apart: dotted keys with their values as text."""
+
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
+MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_bytes")
+"""What finished runs cost, as their results call it."""
+
 SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
 
 
@@ -46,18 +51,6 @@ class Spread:
         return Spread(mean, math.sqrt(squares / (count - 1)), count)
 
 
-_LONGEST = 10_000
-"""Characters of a name or line of somebody else's."""
-
-
-def printable(text: str) -> str:
-    """`text` on one line, control, format and surrogate characters (ANSI, bidi marks) as \\x1b.
-
-    It is cut where no table or chart could show it.
-    """
-    return escaped(text, limit=_LONGEST)
-
-
 def score_text(metric: Metric, value: Spread | float | None) -> str:
     """`98.56 ± 0.16`, without the unit; without ± for one value."""
     if value is None:
@@ -70,52 +63,43 @@ def score_text(metric: Metric, value: Spread | float | None) -> str:
     return f"{mean} ± {metric.number(value.std)}"
 
 
+def p_text(p_value: float) -> str:
+    """`0.031`, `< 0.001`."""
+    return "< 0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+
+
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
     """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are
     among the scores.
     """
-    intervals: dict[str, Ends] = {}
-    ends = set[str]()
-    for name in scores:
-        low = f"{name}_low"
-        high = f"{name}_high"
-        if low in scores and high in scores:
-            intervals[name] = scores[low], scores[high]
-            ends |= {low, high}
+    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
+    known = {name: pair for name, pair in ends.items() if scores.keys() >= set(pair)}
+    of_intervals = set(chain.from_iterable(known.values()))
     lines: list[str] = []
     for name, value in scores.items():
-        if name in ends:
+        if name in of_intervals:
             continue
         metric = metric_of(metrics, name)
         line = f"{metric.with_unit} {metric.number(value)}"
-        if name in intervals:
-            interval = metric.interval(*intervals[name])
-            line += f" {interval}"
+        if name in known:
+            low, high = known[name]
+            line += f" {metric.interval(scores[low], scores[high])}"
         lines.append(line)
     return lines
 
 
-def setting_text(value: Any) -> str:
-    """A setting as text; mixers of some layers or roles in words."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(map(_is_mixer, value)):
-        return "; ".join(map(_mixer_text, value))
-    return json.dumps(value, sort_keys=True, default=str)
+def short_setting(setting: Setting) -> str:
+    """`order=4, lr=0.001`: the last word of each key."""
+    words = []
+    for key, value in setting:
+        _, _, name = key.rpartition(".")
+        words.append(f"{name}={value}")
+    return ", ".join(words)
 
 
-def _is_mixer(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and "name" in entry
-
-
-def _mixer_text(entry: Values) -> str:
-    text = entry["name"]
-    if layers := entry.get("layers"):
-        numbers = ", ".join(map(str, layers))
-        text += f" in layers {numbers}"
-    if role := entry.get("role"):
-        text += f" for {role}"
-    if params := entry.get("params"):
-        listed = ", ".join([f"{key} {setting_text(value)}" for key, value in params.items()])
-        text += f" ({listed})"
-    return text
+def in_order(text: str) -> tuple[float, str]:
+    """Sort key of values: numbers in their order, words after them."""
+    try:
+        return float(text), text
+    except ValueError:
+        return math.inf, text

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from subquad.record.integrity import write_result
 from subquad.record.names import STUDY
 from subquad.reports import read_report
-from subquad.reports.text import setting_text
+from subquad.reports.reported_run import setting_text
 
 
 def fill(factory, study, wrong: dict[str, list[int]], samples: int = 400, **facts):

@@ -96,6 +96,17 @@ def test_its_own_mixer_and_the_setting_it_varies(install, factory):
     ]
 
 
+def test_a_line_below_the_table_counts_the_comparable_scores(install, factory):
+    install()
+    study = factory.study()
+    for gate, accuracy in ((1.0, 0.925), (2.0, 0.88)):
+        facts = {"dataset": "recall", "mixer": "running-mean", "params": {"gate": gate}}
+        factory.cell(study, **facts, variant=str(gate), accuracy=accuracy)
+    factory.cell(study, accuracy=0.99)  # also beside a number that it is not comparable with
+    (section,) = document_of(read_report([study])).overview
+    assert section.lines == ("3 comparable cells: 1 within 1.0 point, 1 below, 1 above",)
+
+
 def test_list_and_doctor_know_it(install, capsys: pytest.CaptureFixture[str]):
     install()
     assert main(["list", "published", "--json"]) == 0

@@ -32,8 +32,8 @@ def test_seeds_share_a_row_with_mean_and_sample_deviation(factory):
         3,
     )
     assert row.besides["macro_f1"].mean == 0.5
-    assert row.seconds.mean == 61.0
-    assert (row.parameters, row.flops_per_step, row.best_epochs) == (
+    assert row.measured("seconds").mean == 61.0
+    assert (row.counted[0].parameters, row.counted[0].flops_per_step, row.best_epochs) == (
         6_970_899,
         1_234_000_000,
         (2.0, 2.0, 2.0),
@@ -144,12 +144,8 @@ def test_failed_and_unfinished_runs_stay_in_the_table(factory):
 
 def test_a_row_of_unfinished_runs_only(factory):
     (row,) = read_report([factory.run("one", status=None)]).rows
-    assert (row.dataset, row.mixer, row.score, row.parameters) == (
-        "JapaneseVowels",
-        "agf",
-        None,
-        None,
-    )
+    assert (row.dataset, row.mixer, row.score, row.counted) == ("JapaneseVowels", "agf", None, ())
+    assert row.measured("parameters") is None
     assert row.status() == "1 unfinished"
     assert row.runs[0].protocol_meaning == "checkpoint chosen on validation; test opened once"
 

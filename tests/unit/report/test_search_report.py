@@ -22,7 +22,7 @@ from subquad.record.integrity import write_result
 from subquad.record.metrics import Record
 from subquad.record.names import FINAL, METRICS, SUMMARY, WINNERS
 from subquad.reports import ReportDocument, search_document, write_document
-from subquad.reports.tuning import Tuning, unequal
+from subquad.reports.reported_run import Tuning, unequal
 from subquad.search.folder import came_to, trial_folder
 from subquad.search.sampler import Sampler
 from subquad.search.search import plan_search, read_search, write_search
