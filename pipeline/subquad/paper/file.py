@@ -36,6 +36,7 @@ class Line(Config):
         published: what the printed table calls it; None: a row's own name, a column's data set.
         published_metric: of a column, what the printed table calls the metric.
         metric, digits, scale: of a column, in place of its table's.
+        missing: why nothing can be trained for it.
         hidden: a column that only others are computed from.
     """
 
@@ -45,6 +46,7 @@ class Line(Config):
     metric: str | None = None
     digits: int | None = Field(None, ge=0, le=9)
     scale: float = 1.0
+    missing: str = ""
     hidden: bool = False
 
 

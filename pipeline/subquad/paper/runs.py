@@ -100,7 +100,7 @@ class Wanted:
     def _study(self, name: str, size: str) -> Study:
         if (name, size) in self._loaded:
             return self._loaded[name, size]
-        called = f"{self.paper.name}-{name}-{size}"
+        called = f"paper-{self.paper.name}-{name}-{size}"
         text = partial(to_yaml, self.paper.studies[name][size])
         given: Any = SimpleNamespace(full_name=called, text=text)
         try:
@@ -119,8 +119,10 @@ class Wanted:
         for row, line in table.lines.items():
             for name, column in table.places.items():
                 metric = column.metric or table.metric
-                cell = Cell(metric, metric_of(MEASURED, metric), reason=self._no_study(table))
-                if study is not None:
+                missing = line.missing or column.missing
+                reason = missing or self._no_study(table)
+                cell = Cell(metric, metric_of(MEASURED, metric), reason=reason)
+                if study is not None and not missing:
                     labels = {**table.where, **line.runs, **column.runs}
                     place = at.at("rows").at(row)
                     for axis, label in labels.items():
