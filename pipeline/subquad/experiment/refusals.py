@@ -202,7 +202,9 @@ def _fault(
     place = detail["loc"]
     if kind == "extra_forbidden":
         key = (*path, *place)
-        return Fault(key, f"unknown key{suggest_key(key, known())}", rank=UNKNOWN)
+        own = (schema_at(model, place[:-1]) or {}).get("properties", ())
+        keys = {key[:-1]: tuple(own), **known()}
+        return Fault(key, f"unknown key{suggest_key(key, keys)}", rank=UNKNOWN)
     local = _inside(model, place, data)
     key = (*path, *local)
     if kind == "missing":

@@ -13,77 +13,85 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from subquad.errors import ConfigError
+from subquad.experiment.allowed import NAME_PATTERN
 from subquad.experiment.axes import read_model
 from subquad.experiment.refusals import Given, top_of
 from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.plugin import Config
-from subquad.registry import Recipe, recipes
+from subquad.registry import recipes
 from subquad.reports.published import published_tables
 from subquad.suggest import did_you_mean
 
-_Words = Annotated[str, Field(min_length=1, max_length=100)]
+
+def _short(key: str, *inner: str) -> BeforeValidator:
+    """A mapping may be given as text alone: the value of this key."""
+
+    def long(given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        for name in (*inner, key):
+            given = {name: given}
+        return given
+
+    return BeforeValidator(long)
 
 
-class Line(Config):
+_Digits = Annotated[int, Field(ge=0, le=9)]
+
+
+class _Printed(Config):
+    """What the printed table calls a number, where that is not as here.
+
+    Attributes:
+        published: its row's or column's name.
+        published_metric: its metric.
+        digits: behind the point.
+    """
+
+    published: str | None = None
+    published_metric: str | None = None
+    digits: _Digits | None = None
+
+
+class Line(_Printed):
     """A row or a column.
 
     Attributes:
         runs: labels of its runs, by the axis of the study.
-        published: what the printed table calls it; None: a row's own name, a column's data set.
-        published_metric: of a column, what the printed table calls the metric.
-        metric, digits, scale: of a column, in place of its table's.
+        metric: of a column, in place of its table's.
+        scale: what a column's values are multiplied by.
         missing: why nothing can be trained for it.
-        hidden: a column that only others are computed from.
+        hidden: only what is computed from it is printed.
     """
 
     runs: dict[str, str] = Field({})
-    published: str | None = None
-    published_metric: str | None = None
     metric: str | None = None
-    digits: int | None = Field(None, ge=0, le=9)
     scale: float = 1.0
     missing: str = ""
     hidden: bool = False
 
 
-class Derived(Config):
+class Derived(_Printed):
     """A column that is computed from others, row by row.
 
     Attributes:
-        kind: mean; rank, the mean of the ranks in each column; ratio to a row, or its inverse, both
-            the mean over the columns.
+        kind: mean; rank, the mean rank; ratio to a row, or its inverse, in the mean; wilcoxon, the
+            p of the signed-rank test against a row.
         of: these columns; none: all.
-        to: the row of a ratio.
-        published: what the printed table has in place of the data set.
-        published_metric: and of the metric.
+        to: that row.
+        table: where it is printed, if that is another table.
+        published_row: what that calls a row, with `{row}` for its name.
     """
 
-    kind: Literal["mean", "rank", "ratio", "inverse"]
-    of: tuple[str, ...] = ()
+    kind: Literal["mean", "rank", "ratio", "inverse", "wilcoxon"]
+    of: list[str] = Field([])
     to: str = ""
-    published: str = "average"
-    published_metric: str | None = None
-    digits: int | None = Field(None, ge=0, le=9)
-
-
-class Test(Config):
-    """Wilcoxon's signed-rank test of a row against each other one, over the columns of a table.
-
-    Attributes:
-        of: the table.
-        against: the row that the others are held against.
-        published: what the printed table has in place of a data set.
-        published_metric: and of a metric.
-    """
-
-    of: str
-    against: str
-    published: str
-    published_metric: str
+    table: str = ""
+    published_row: str = "{row}"
 
 
 class Table(Config):
@@ -93,65 +101,34 @@ class Table(Config):
         title: its caption.
         study: where its runs come from; "" where nothing that is trained makes them.
         where: labels that all its runs have.
-        rows, columns: their names in print, in order, with the label of a mixer or of a data set,
-            or a `Line`.
-        derived: columns behind these.
+        rows, columns: in print, in order; a text is the label of a mixer, or of a data set.
+        derived: columns behind these; a text is its kind.
         transposed: it is printed with its columns as rows.
         metric: what a cell shows: one of the task, or of `MEASURED`.
-        digits: after the point; None: the metric's.
-        published: the table of the paper's source; None: `Table` and its name, "" for none.
-        published_metric: what that calls the metric; None: by its own name.
+        published: the table of the paper's source; "" for `Table` and its name.
         conditions: tables whose conditions hold for its numbers too.
         never: why no cell is comparable.
         tolerance: difference that still counts as reproduced, in the unit of print.
-        test: it has a test of another table in place of rows and columns.
         command: what makes it where no study does.
     """
 
-    title: _Words
+    title: Annotated[str, Field(min_length=1)]
     study: str = ""
     where: dict[str, str] = Field({})
-    rows: dict[_Words, str | Line] = Field({})
-    columns: dict[_Words, str | Line] = Field({})
-    derived: dict[_Words, Literal["mean", "rank"] | Derived] = Field({})
+    rows: dict[str, Annotated[Line, _short("runs", "mixer")]] = Field({})
+    columns: dict[str, Annotated[Line, _short("runs", "dataset")]] = Field({})
+    derived: dict[str, Annotated[Derived, _short("kind")]] = Field({})
     transposed: bool = False
     metric: str = "accuracy"
-    digits: int | None = Field(None, ge=0, le=9)
-    published: str | None = None
-    published_metric: str | None = None
+    digits: _Digits = 2
+    published: str = ""
     conditions: tuple[str, ...] = ()
     never: str = ""
     tolerance: float = Field(1.0, ge=0)
-    test: Test | None = None
     command: str = ""
 
-    @property
-    def lines(self) -> dict[str, Line]:
-        """The rows."""
-        return _lines(self.rows, "mixer")
 
-    @property
-    def places(self) -> dict[str, Line]:
-        """The columns, without those that are computed."""
-        return _lines(self.columns, "dataset")
-
-    @property
-    def computed(self) -> dict[str, Derived]:
-        """Those."""
-        return {
-            name: Derived(kind=given) if isinstance(given, str) else given
-            for name, given in self.derived.items()
-        }
-
-
-def _lines(given: dict[str, str | Line], axis: str) -> dict[str, Line]:
-    return {
-        name: Line(runs={axis: line}) if isinstance(line, str) else line
-        for name, line in given.items()
-    }
-
-
-_Experiment = str | dict[str, Any] | None
+_Experiment = Annotated[dict[str, Any], _short("extends")] | None
 
 
 class Sizes(Config):
@@ -162,14 +139,14 @@ class Sizes(Config):
     smoke: _Experiment = None
 
 
-class _Paper(Config):
-    """All of it. A study that is one experiment is that of the full size."""
+class _Said(Config):
+    """All of it; a study that is a text is that recipe, in full size."""
 
     format: Literal[1]
-    title: _Words
+    title: Annotated[str, Field(min_length=1)]
     source: str = ""
-    studies: dict[str, str | Sizes] = Field({})
-    tables: dict[_Words, Table] = Field(min_length=1)
+    studies: dict[str, Annotated[Sizes, _short("full")]] = Field({})
+    tables: dict[str, Table] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -178,32 +155,26 @@ class Paper:
 
     Attributes:
         name: of its folder.
-        title: whose tables these are.
-        source: of published numbers; "" for none.
-        studies: what an experiment's file would say, by study and size.
-        tables: tables and figures, in order.
+        said: by its file.
         place: the file's content, for messages.
         folder: what paths in it are relative to.
         sha256: of the file.
     """
 
     name: str
-    title: str
-    source: str
-    studies: dict[str, dict[str, dict[str, Any]]]
-    tables: dict[str, Table]
+    said: _Said
     place: Given
     folder: Path
     sha256: str
 
-    def at(self, table: str) -> Given:
-        """A table's place in the file."""
-        return self.place.at("tables").at(table)
+    @property
+    def tables(self) -> dict[str, Table]:
+        """In its order."""
+        return self.said.tables
 
-
-def known_papers() -> dict[str, Recipe]:
-    """The files that packages ship, by name."""
-    return recipes(below="papers")
+    def experiment(self, study: str, size: str) -> dict[str, Any] | None:
+        """What an experiment's file would say; None where there is no such study or size."""
+        return getattr(self.said.studies.get(study), size, None)
 
 
 def open_paper(target: str) -> Paper:
@@ -214,71 +185,55 @@ def open_paper(target: str) -> Paper:
     """
     if is_path(target):
         path = Path(target)
-        return _read(read_text(path, target), target, path.absolute().parent, stem(path.name))
-    known = known_papers()
-    if target not in known:
-        there = did_you_mean(target, known) or f"; there is {', '.join(known) or 'none'}"
-        raise ConfigError(f"paper {target!r}: no such paper{there}")
-    return _read(known[target].text(), f"paper {target}", Path.cwd(), target)
-
-
-def _read(text: str, source: str, folder: Path, name: str) -> Paper:
-    place = top_of(parse_yaml(text, source, folder, aliases=True))
-    read = read_model(_Paper, place)
-    _refuse_names(name, place, read)
-    studies = {key: _by_size(given) for key, given in read.studies.items()}
-    for key, table in read.tables.items():
-        _refuse_table(place.at("tables").at(key), table, read)
-    if read.source:
+        text = read_text(path, target)
+        folder = path.absolute().parent
+    else:
+        known = recipes(below="papers")
+        refuse_unknown(target, known, "paper")
+        text = known[target].text()
+        folder = Path.cwd()
+    place = top_of(parse_yaml(text, f"paper {target}", folder, aliases=True))
+    said = read_model(_Said, place)
+    if said.source:
         sources = {source for table in published_tables() for source in table.sources}
-        expect_known(place.at("source"), read.source, sources, "source of published numbers")
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Paper(name, read.title, read.source, studies, read.tables, place, folder, digest)
+        refuse_unknown(said.source, sources, "source of published numbers", place.at("source"))
+    for name in (*said.studies, *said.tables):
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise place.wrong(
+                f"{name!r}: a name of a study or table has letters, digits, '.' and '-' only"
+            )
+    for name, table in said.tables.items():
+        _refuse(place.at("tables").at(name), table, said)
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", stem(Path(target).name))
+    return Paper(name, said, place, folder, hashlib.sha256(text.encode()).hexdigest())
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,39}")
-
-
-def _refuse_names(name: str, place: Given, read: _Paper) -> None:
-    """Refuse what cannot be the name of a file or folder."""
-    if not _NAME.fullmatch(name):
-        raise place.wrong(f"its name, {name!r}, must be at most 40 letters, digits, '.' and '-'")
-    for key in (*read.tables, *read.studies):
-        if not _NAME.fullmatch(key):
-            raise place.wrong(f"{key!r}: a name must be at most 40 letters, digits, '.' and '-'")
-
-
-def _by_size(given: str | Sizes) -> dict[str, dict[str, Any]]:
-    sizes = Sizes(full=given) if isinstance(given, str) else given
-    return {
-        size: {"extends": experiment} if isinstance(experiment, str) else experiment
-        for size, experiment in sizes
-        if experiment is not None
-    }
-
-
-def _refuse_table(at: Given, table: Table, read: _Paper) -> None:
-    """Refuse names that are not in the file, and a table that is of two kinds or of none."""
+def _refuse(at: Given, table: Table, said: _Said) -> None:
+    """Refuse names that are not in the file, and a table that nothing makes."""
     if table.study:
-        expect_known(at.at("study"), table.study, read.studies, "study")
-    if table.test:
-        other = read.tables.get(table.test.of)
-        expect_known(at.at("test").at("of"), table.test.of, read.tables, "table")
-        assert other is not None
-        expect_known(at.at("test").at("against"), table.test.against, other.rows, "row")
-    elif not (table.rows and table.columns) and not table.command:
-        raise at.wrong("needs rows and columns, a test, or the command that makes it")
-    for name, column in table.computed.items():
+        refuse_unknown(table.study, said.studies, "study", at.at("study"))
+    elif not table.command:
+        raise at.wrong("has neither a study nor the command that makes it")
+    for name, derived in table.derived.items():
         place = at.at("derived").at(name)
-        for other in column.of:
-            expect_known(place.at("of"), other, table.columns, "column")
-        if column.kind in ("ratio", "inverse"):
-            expect_known(place.at("to"), column.to, table.rows, "row")
+        for column in derived.of:
+            refuse_unknown(column, table.columns, "column", place)
+        if derived.kind not in ("mean", "rank"):
+            refuse_unknown(derived.to, table.rows, "row", place)
         if name in table.columns:
             raise place.wrong("is a column already; give it another name")
 
 
-def expect_known(place: Given, name: str, known: Collection[str], kind: str) -> None:
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
-        raise place.wrong(f"no {kind} {name!r}{hint}")
+def refuse_unknown(
+    name: str, known: Collection[str], kind: str, place: Given | None = None
+) -> None:
+    """Refuse a name that is not known, with the nearest one.
+
+    Raises:
+        ConfigError: where it stands, and what there is.
+    """
+    if name in known:
+        return
+    hint = did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
+    message = f"no {kind} {name!r}{hint}"
+    raise place.wrong(message) if place else ConfigError(message)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,22 +16,24 @@ from subquad.errors import RunError, in_one_line
 from subquad.experiment import load_study
 from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown
 from subquad.paper.file import Paper, open_paper
-from subquad.paper.grid import Entry, Grid, fill, fill_published, printed_in
+from subquad.paper.grid import Entry, fill
 from subquad.paper.runs import Wanted, runs_on_disk
-from subquad.paper.sheet import notes_of, sheet_of, state_of
+from subquad.paper.sheet import Sheet, notes_of, sheet_of
 from subquad.record.files import json_text, read_bytes, read_file, write_text
 from subquad.record.models import File
 from subquad.record.names import RESULT
 from subquad.reports.reported_run import ReportedRun
+from subquad.trained.verify import Verified
 
-PROVENANCE = "provenance.json"
+_PROVENANCE = "provenance.json"
 PUBLISHED = "published"
 """In place of a size: the printed numbers alone."""
 
 _HERE = "subquad.paper"
+_KINDS = {"tex": in_latex, "md": in_markdown, "html": None}
 
 
-class Provenance(File):
+class _Provenance(File):
     """Where the numbers of a folder come from.
 
     Attributes:
@@ -42,7 +43,7 @@ class Provenance(File):
         tables: the cells of each, with their runs and the sums of their results.
     """
 
-    FILE = PROVENANCE
+    FILE = _PROVENANCE
     format: Literal[1] = 1
     paper: str
     sha256: str
@@ -50,107 +51,68 @@ class Provenance(File):
     tables: dict[str, dict[str, dict[str, Any]]]
 
 
-def grids_of(
-    paper: Paper, size: str, tables: Iterable[str], root: Path, wanted: Wanted | None = None
-) -> dict[str, Grid]:
-    """Tables with what the runs below a root say, or with the printed numbers alone.
+def build(
+    paper: Paper, target: str, size: str, tables: Collection[str], root: Path
+) -> tuple[dict[str, str], list[Sheet]]:
+    """The files of tables by name, and the tables in print; the same runs give the same bytes.
 
     Args:
+        target: how the user names the paper.
         size: of the runs, or `PUBLISHED`.
-        wanted: what they need, where it is known.
+        root: the folder that `runs` is in.
 
     Raises:
         UserError: see `Wanted`, and a result that is not that of its files.
     """
-    if size == PUBLISHED:
-        return fill_published(paper, tables)
-    wanted = wanted or Wanted(paper, size, tables, load_study)
-    return fill(wanted, runs_on_disk(root))
-
-
-def folder_of(paper: Paper, size: str, root: Path) -> Path:
-    """Where the files of a paper are."""
-    return root / "papers" / f"{paper.name}-{size}"
-
-
-def listed_in(folder: Path) -> Provenance | None:
-    """What a folder of tables says of itself; None where it is none.
-
-    Raises:
-        RunError: it cannot be read.
-    """
-    try:
-        return read_file(Provenance, folder) if (folder / PROVENANCE).exists() else None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder / PROVENANCE}: {in_one_line(error)}") from error
-
-
-def contents(
-    paper: Paper, target: str, size: str, grids: Mapping[str, Grid], root: Path
-) -> dict[str, str]:
-    """The files of tables, by name; the same runs give the same bytes."""
-    made: dict[str, str] = {}
+    is_published = size == PUBLISHED
+    wanted = None if is_published else Wanted(paper, size, [*tables], load_study)
+    files: dict[str, str] = {}
+    sheets = []
     numbers: dict[Markup, str] = {}
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, grid in grids.items():
-        values: dict[str, Any] = {
-            "sheet": sheet_of(grid, only_published=size == PUBLISHED),
-            "legend": legend_of(paper, grid),
-            "label": Markup(f"{paper.name}-{name}"),
-        }
-        for kind, shown in (("tex", in_latex), ("md", in_markdown), ("html", None)):
-            made[f"{_file(name)}.{kind}"] = fill_template(
-                _HERE, f"table.{kind}.j2", shown, **values
+    cells_of: dict[str, dict[str, dict[str, Any]]] = {}
+    chosen = [name for name in paper.tables if name in tables]
+    for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
+        sheet = sheet_of(grid, only_published=is_published)
+        sheets.append(sheet)
+        label = Markup(f"{paper.name}-{name}")
+        for kind, shown in _KINDS.items():
+            files[f"table-{name}.{kind}"] = fill_template(
+                _HERE, f"table.{kind}.j2", shown, sheet=sheet, paper=paper.said, label=label
             )
-        cells = {}
-        for (row, column), entry in grid.entries.items():
-            key = "/".join([name, _word(row), _word(column)])
-            while key in cells:
-                key += "-"
-            cells[key] = {"row": row, "column": column, **_facts(entry)}
-            numbers[Markup(key)] = entry.text
-            cells[key]["runs"] = [_source(run, root) for run in entry.runs]
-        tables[name] = cells
-        made[f"{_file(name)}.csv"] = _sheet(cells.values())
-    made["numbers.tex"] = fill_template(_HERE, "numbers.tex.j2", in_latex, numbers=numbers)
-    names = [Markup(_file(name)) for name in grids]
-    made["article.tex"] = fill_template(
-        _HERE, "article.tex.j2", in_latex, title=paper.title, names=names
-    )
-    about = Provenance(paper=target, sha256=paper.sha256, size=size, tables=tables)
-    made[PROVENANCE] = json_text(about.model_dump())
-    return made
+        cells = {_key(name, *key): _facts(*key, entry) for key, entry in grid.shown.items()}
+        numbers |= {Markup(key): cell["text"] for key, cell in cells.items()}
+        files[f"table-{name}.csv"] = as_csv(cells.values(), _FACTS)
+        for key, entry in grid.shown.items():
+            cells[_key(name, *key)]["runs"] = [_source(run, root) for run in entry.runs]
+        cells_of[name] = cells
+    names = [Markup(f"table-{name}") for name in cells_of]
+    for name, values in (("numbers", numbers), ("article", names)):
+        files[f"{name}.tex"] = fill_template(
+            _HERE, f"{name}.tex.j2", in_latex, paper=paper.said, values=values
+        )
+    about = _Provenance(paper=target, sha256=paper.sha256, size=size, tables=cells_of)
+    files[_PROVENANCE] = json_text(about.model_dump())
+    return files, sheets
 
 
-def legend_of(paper: Paper, grid: Grid) -> str:
-    """What marks mean."""
-    words = "Bold: best; underlined: second; in italics: stand-in data or missing."
-    if any(entry.printed for entry in grid.entries.values()):
-        words += f" With a dagger: {paper.source}, {printed_in(grid.name, grid.table)}, as printed."
-    return words
+def _key(*names: str) -> str:
+    """`1/AGF/ListOps`, in signs that a name in TeX may have."""
+    return "/".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", name) for name in names)
 
 
-def _file(table: str) -> str:
-    return table if table.startswith("figure") else f"table-{table}"
+_FACTS = (
+    *("row", "column", "state", "text", "value", "std", "seeds", "published", "comparable"),
+    "notes",
+)
 
 
-def _word(name: str) -> str:
-    """A name in the ASCII signs that a key of TeX may have."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", plain).strip("-" if plain[:1] != "-" else "") or "x"
-
-
-def _facts(entry: Entry) -> dict[str, Any]:
-    return {
-        "state": state_of(entry),
-        "text": entry.text,
-        "value": entry.spread and entry.spread.mean,
-        "std": entry.spread and entry.spread.std,
-        "seeds": len(entry.by_seed),
-        "published": entry.printed and entry.printed.printed,
-        "comparable": entry.is_comparable,
-        "notes": list(notes_of(entry)),
-    }
+def _facts(row: str, column: str, entry: Entry) -> dict[str, Any]:
+    spread = entry.spread
+    number = entry.printed and entry.printed.printed
+    values = (row, column, entry.state, entry.text, spread and spread.mean, spread and spread.std)
+    notes = "; ".join(notes_of(entry))
+    more = (len(entry.by_seed), number, entry.is_comparable, notes)
+    return dict(zip(_FACTS, (*values, *more), strict=True))
 
 
 def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
@@ -158,38 +120,56 @@ def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
     return {
         "folder": str(run.folder.relative_to(root)),
         "experiment": run.experiment,
-        "seed": run.seed,
         "sha256": hashlib.sha256(read_bytes(run.folder / RESULT)).hexdigest(),
     }
 
 
-def _sheet(cells: Iterable[Mapping[str, Any]]) -> str:
-    records = [{**cell, "notes": "; ".join(cell["notes"])} for cell in cells]
-    columns = list(records[0]) if records else []
-    return as_csv(records, [name for name in columns if name != "runs"])
+def write_tables(
+    paper: Paper, target: str, size: str, tables: Collection[str], root: Path
+) -> tuple[Path, list[Sheet]]:
+    """Write tables to `papers/` in a root, with those that are there already. What says where
+    they come from is written last.
 
-
-def write_tables(folder: Path, files: Mapping[str, str]) -> None:
-    """Write them; what says where they come from last."""
+    Returns:
+        the folder, and the tables in print.
+    """
+    folder = root / "papers" / f"{paper.name}-{size}"
+    before = _read(folder).tables if is_of_tables(folder) else {}
+    files, sheets = build(paper, target, size, {*before, *tables}, root)
     for name, text in files.items():
         write_text(folder / name, text)
+    return folder, [sheet for sheet in sheets if sheet.grid.name in tables]
 
 
-def verify_tables(folder: Path) -> Iterator[tuple[str, str]]:
+def _read(folder: Path) -> _Provenance:
+    """What a folder of tables says of itself.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    try:
+        return read_file(_Provenance, folder)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / _PROVENANCE}: {in_one_line(error)}") from error
+
+
+def is_of_tables(folder: Path) -> bool:
+    """Whether a folder has a paper's tables."""
+    return (folder / _PROVENANCE).exists()
+
+
+def verify_tables(folder: Path) -> Iterator[Verified]:
     """Make the tables of a folder again, and hold its files against them; nothing is written.
-
-    Yields:
-        each file, and what is wrong with it, "" where nothing is.
 
     Raises:
         UserError: they cannot be made again.
     """
-    about = listed_in(folder)
-    assert about is not None
+    about = _read(folder)
     paper = open_paper(about.paper)
     root = folder.absolute().parent.parent
-    grids = grids_of(paper, about.size, about.tables, root)
-    for name, text in contents(paper, about.paper, about.size, grids, root).items():
+    files, _ = build(paper, about.paper, about.size, about.tables, root)
+    for name, text in files.items():
         path = folder / name
         is_same = path.exists() and read_bytes(path) == text.encode()
-        yield name, "" if is_same else "not what its runs and its paper's file give"
+        faults = () if is_same else ("not what its runs and the paper's file give",)
+        yield Verified(str(path), faults, "made again, every byte is the same")

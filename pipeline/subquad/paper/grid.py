@@ -4,23 +4,26 @@ are computed from others.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from subquad.errors import RunError
 from subquad.output.terminal import DASH
-from subquad.paper.file import Derived, Paper, Table, Test
-from subquad.paper.runs import MEASURED, Cell, OnDisk, Wanted
+from subquad.paper.file import Derived, Line, Paper, Table
+from subquad.paper.runs import MEASURED, OnDisk, Wanted
 from subquad.plugin.metric import metric_of
-from subquad.reports import Report, read_report
+from subquad.reports import read_report
 from subquad.reports.published import PublishedRow, published_tables
 from subquad.reports.reported_run import ReportedRun
-from subquad.reports.rows import TableRow
 from subquad.reports.text import Spread
+
+STATES = ("ours", "stand-in", "unfinished", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,33 +60,27 @@ class Entry:
         return self.spread.mean if self.spread else math.nan
 
     @property
-    def can_be_best(self) -> bool:
-        return self.spread is not None and not (self.unfinished or self.is_stand_in)
+    def state(self) -> str:
+        """One of `STATES`."""
+        if self.spread is None:
+            return "missing"
+        if self.unfinished:
+            return "unfinished"
+        return "stand-in" if self.is_stand_in else "ours"
 
     @property
     def is_comparable(self) -> bool:
-        return self.printed is not None and self.can_be_best and not self.differs
-
-    @property
-    def follows(self) -> bool:
-        """Whether the printed number is the value, as far as its digits tell."""
-        if self.printed is None:
-            return False
-        return abs(self.value - self.printed.value) <= 0.5000001 * 10.0 ** -_digits(self.printed)
+        return self.printed is not None and self.state == "ours" and not self.differs
 
     @property
     def text(self) -> str:
         """`84.2 ± 0.3`."""
         if self.spread is None:
             return DASH
-        text = self.number(self.spread.mean)
-        if self.spread.std is None:
-            return text
-        return f"{text} ± {self.number(self.spread.std)}"
-
-    def number(self, value: float) -> str:
-        """A value with its digits."""
-        return f"{value:z.{self.digits}f}"
+        numbers = [self.spread.mean]
+        if self.spread.std is not None:
+            numbers.append(self.spread.std)
+        return " ± ".join(f"{number:z.{self.digits}f}" for number in numbers)
 
 
 @dataclass(frozen=True)
@@ -92,111 +89,160 @@ class Grid:
 
     Attributes:
         name: in the paper's file.
-        rows, columns: in order, those that are hidden left out.
-        entries: by row and column.
+        printed_in: where the paper prints it.
+        columns: in print, in order.
+        entries: by row and column, hidden ones too.
     """
 
     name: str
     table: Table
-    rows: tuple[str, ...]
+    printed_in: str
     columns: tuple[str, ...]
     entries: Mapping[tuple[str, str], Entry]
 
-    def frame(self, columns: Iterable[str], seed: int | None = None) -> pd.DataFrame:
-        """Values of some columns, of all seeds or of one; NaN where there is none."""
-        values = {
-            column: [self._value(row, column, seed) for row in self.rows] for column in columns
-        }
-        return pd.DataFrame(values, index=list(self.rows), dtype=float)
+    @property
+    def rows(self) -> list[str]:
+        """In print, in order."""
+        return [row for row, line in self.table.rows.items() if not line.hidden]
 
-    def _value(self, row: str, column: str, seed: int | None) -> float:
-        entry = self.entries[row, column]
-        if seed is None:
-            return entry.value
-        return entry.by_seed.get(seed, math.nan)
+    @property
+    def shown(self) -> dict[tuple[str, str], Entry]:
+        """The entries in print."""
+        keys = itertools.product(self.rows, self.columns)
+        return {key: self.entries[key] for key in keys}
+
+    def frame(self, columns: Iterable[str]) -> pd.DataFrame:
+        """Values of some columns, NaN where there is none."""
+        return pd.DataFrame(
+            {
+                column: [self.entries[row, column].value for row in self.table.rows]
+                for column in columns
+            },
+            index=list(self.table.rows),
+        )
 
 
-class _Results:
-    """What the runs of some cells say, read from their folders once.
+_Ledger = dict[tuple[str, str, str, str], PublishedRow]
+
+
+def fill(
+    paper: Paper,
+    tables: Iterable[str],
+    wanted: Wanted | None = None,
+    there: Mapping[str, OnDisk] | None = None,
+) -> dict[str, Grid]:
+    """Tables with what their runs say.
+
+    Args:
+        tables: their names.
+        wanted: what they need; None: the printed numbers alone.
+        there: runs by their digest.
 
     Raises:
         RunError: a file of a finished run is not as its result says.
     """
+    ledger: _Ledger = {}
+    for table in published_tables():
+        for row in table.rows:
+            if row.source == paper.said.source:
+                ledger[row.table, row.model, row.benchmark, row.metric] = row
+    results = _Results(wanted, there) if wanted and there is not None else None
+    return {name: _grid(name, paper.tables[name], ledger, results) for name in tables}
+
+
+def _grid(name: str, table: Table, ledger: _Ledger, results: _Results | None) -> Grid:
+    printed_in = table.published or f"Table {name}"
+    conditions = (printed_in, *table.conditions)
+    entries = {}
+    for row, column in itertools.product(table.rows, table.columns):
+        place = table.columns[column]
+        benchmark = place.published or place.runs.get("dataset", column)
+        number = ledger.get(
+            (printed_in, table.rows[row].published or row, benchmark, _metric(table, place))
+        )
+        entry = Entry(
+            printed=number,
+            differs=table.never,
+            digits=table.digits if place.digits is None else place.digits,
+            mode=metric_of(MEASURED, place.metric or table.metric).mode,
+        )
+        if results:
+            entries[row, column] = results.entry((name, row, column), entry, place, conditions)
+        elif number is None:
+            entries[row, column] = replace(entry, missing="not printed")
+        else:
+            std = float(number.std) if number.std else None
+            entries[row, column] = replace(entry, spread=Spread(number.value, std, 1))
+    shown = tuple(column for column, place in table.columns.items() if not place.hidden)
+    grid = Grid(name, table, printed_in, shown, entries)
+    for column, derived in table.derived.items():
+        entries |= _computed(grid, column, derived, ledger)
+    return replace(grid, columns=(*shown, *table.derived))
+
+
+def _metric(table: Table, place: Line | Derived) -> str:
+    """What the printed table calls a metric."""
+    own = getattr(place, "metric", None) or table.metric
+    return place.published_metric or own
+
+
+class _Results:
+    """What the runs of some cells say, read from their folders once."""
 
     def __init__(self, wanted: Wanted, there: Mapping[str, OnDisk]):
-        digests = {
-            run.digest
-            for cells in wanted.cells.values()
-            for cell in cells.values()
-            for run in cell.runs
-        }
+        self._cells = wanted.cells
+        digests = {run.digest for cell in wanted.cells.values() for run in cell.runs}
         self._there = {digest: there[digest] for digest in digests & there.keys()}
         self._runs: dict[Path, ReportedRun] = {}
-        self._rows: dict[Path, TableRow] = {}
-        self._report: Report | None = None
         folders = sorted(known.folder for known in self._there.values())
         if not folders:
             return
         self._report = read_report(folders)
         for run in self._report.runs:
-            if run.status == "finished" and run.faults:
-                raise RunError(f"{run.folder}: {run.faults[0]}: the table is not made")
+            if run.faults:
+                raise RunError(f"{run.folder}: {run.faults[0]}; no table is made of it")
             self._runs[run.folder] = run
-        for row in self._report.rows:
-            self._rows |= dict.fromkeys([run.folder for run in row.runs], row)
 
-    def entry(self, cell: Cell, entry: Entry, scale: float, conditions: tuple[str, ...]) -> Entry:
+    def entry(
+        self, key: tuple[str, str, str], entry: Entry, place: Line, conditions: tuple[str, ...]
+    ) -> Entry:
         """What a cell's runs say.
 
         Args:
             entry: with the printed number.
-            scale: what a measured value is multiplied by.
             conditions: tables whose conditions hold for it.
         """
-        runs = []
-        reasons: dict[str, None] = {}
-        for run in cell.runs:
-            known = self._there.get(run.digest)
-            if known is None:
-                continue
-            reported = self._runs[known.folder]
-            if known.is_finished:
-                runs.append(reported)
-            else:
-                reasons[f"{reported.status}: {reported.reason or 'can go on'}"] = None
+        cell = self._cells[key]
+        entry = replace(entry, mode=cell.shown.mode)
+        known = [self._there[run.digest] for run in cell.runs if run.digest in self._there]
+        runs = tuple(self._runs[run.folder] for run in known if run.is_finished)
         by_seed = {}
         for run in runs:
             value = _value(run, cell.metric)
             if value is not None:
-                by_seed[run.seed] = scale * cell.shown.scaled(value)
+                by_seed[run.seed] = place.scale * cell.shown.scaled(value)
         spread = Spread.of(by_seed.values())
         if spread is None:
-            return replace(entry, missing="; ".join(reasons) or cell.reason or "no value")
-        unfinished = ""
-        if spread.count < len(cell.runs):
-            unfinished = f"{spread.count} of {len(cell.runs)} seeds"
-        row = self._rows[runs[0].folder]
-        differs = entry.differs
-        if entry.printed is not None and not differs:
-            differs = self._differs(row, entry.printed, conditions)
+            others = [self._runs[run.folder] for run in known]
+            reasons = {f"{run.status}: {run.reason or 'no value yet'}": None for run in others}
+            return replace(entry, missing="; ".join(reasons) or cell.reason)
+        row = next(row for row in self._report.rows if runs[0] in row.runs)
+        if entry.printed and not entry.differs:
+            differs = f"conditions of {entry.printed.table} unknown"
+            for beside in self._report.published(row):
+                if beside.published.table in conditions:
+                    differs = "; ".join(beside.reasons)
+                    break
+            entry = replace(entry, differs=differs)
+        is_whole = spread.count == len(cell.runs)
         return replace(
             entry,
             spread=spread,
             by_seed=by_seed,
-            missing="",
-            unfinished=unfinished,
+            unfinished="" if is_whole else f"{spread.count} of {len(cell.runs)} seeds",
             is_stand_in=row.is_stand_in,
-            differs=differs,
-            runs=tuple(runs),
+            runs=runs,
         )
-
-    def _differs(self, row: TableRow, printed: PublishedRow, conditions: tuple[str, ...]) -> str:
-        assert self._report is not None
-        for beside in self._report.published(row):
-            other = beside.published
-            if other.source == printed.source and other.table in conditions:
-                return "; ".join(beside.reasons)
-        return f"conditions of {printed.table} unknown"
 
 
 def _value(run: ReportedRun, metric: str) -> float | None:
@@ -205,196 +251,64 @@ def _value(run: ReportedRun, metric: str) -> float | None:
         return run.score(metric)
     if metric != "seconds_per_epoch":
         return getattr(run, metric)
-    if run.seconds_per_step is None or not run.steps or not run.epochs:
+    if not (run.seconds_per_step and run.steps and run.epochs):
         return None
     return run.seconds_per_step * run.steps / run.epochs
 
 
-def fill(wanted: Wanted, there: Mapping[str, OnDisk]) -> dict[str, Grid]:
-    """The tables with what their runs say."""
-    results = _Results(wanted, there)
-    maker = _Maker(wanted.paper)
-
-    def entry(name: str, row: str, column: str) -> Entry:
-        cell = wanted.cells[name][row, column]
-        table = wanted.paper.tables[name]
-        conditions = (printed_in(name, table), *table.conditions)
-        return results.entry(
-            cell, maker.empty(name, row, column, cell), table.places[column].scale, conditions
+def _computed(
+    grid: Grid, name: str, derived: Derived, ledger: _Ledger
+) -> dict[tuple[str, str], Entry]:
+    """The entries of a column that is computed from others: missing where one of those is."""
+    columns = derived.of or list(grid.table.columns)
+    values = _derive(grid.frame(columns), derived, grid)
+    entries = {}
+    for row, line in grid.table.rows.items():
+        parts = [grid.entries[row, column] for column in columns]
+        model = derived.published_row.format(row=line.published or row)
+        table = derived.table or grid.printed_in
+        metric = _metric(grid.table, derived)
+        entry = Entry(
+            digits=parts[0].digits if derived.digits is None else derived.digits,
+            mode={"rank": "min", "inverse": "max"}.get(derived.kind, parts[0].mode),
+            printed=ledger.get((table, model, derived.published or "average", metric)),
+            is_stand_in=any(part.is_stand_in for part in parts),
+            unfinished=next((part.unfinished for part in parts if part.unfinished), ""),
+            differs=next((part.differs for part in parts if part.differs), ""),
+            missing="a cell of it is missing",
         )
-
-    return maker.grids(wanted.tables, entry)
-
-
-def fill_published(paper: Paper, tables: Iterable[str]) -> dict[str, Grid]:
-    """The same of the printed numbers alone; what is computed from others is computed from them."""
-    maker = _Maker(paper)
-
-    def entry(name: str, row: str, column: str) -> Entry:
-        table = paper.tables[name]
-        metric = table.places[column].metric or table.metric
-        empty = maker.empty(name, row, column, Cell(metric, metric_of(MEASURED, metric)))
-        printed = empty.printed
-        if printed is None:
-            return replace(empty, missing="not printed")
-        return replace(
-            empty,
-            spread=Spread(printed.value, float(printed.std) if printed.std else None, 1),
-            digits=_digits(printed),
-            missing="",
-        )
-
-    return maker.grids(tables, entry)
+        if not math.isnan(values[row]):
+            spread = Spread(values[row], None, 1)
+            seeds = {tuple(part.by_seed) for part in parts}
+            if derived.kind == "mean" and len(seeds) == 1:
+                means = pd.DataFrame([part.by_seed for part in parts]).mean()
+                spread = Spread.of(means) or spread
+            entry = replace(entry, spread=spread, missing="")
+        entries[row, name] = entry
+    return entries
 
 
-def _digits(printed: PublishedRow) -> int:
-    _, _, behind = printed.printed.partition(".")
-    return len(behind)
-
-
-def printed_in(name: str, table: Table) -> str:
-    """What the paper's source calls a table."""
-    return f"Table {name}" if table.published is None else table.published
-
-
-class _Maker:
-    """Makes grids of a paper: entries with their printed numbers, then what is computed."""
-
-    def __init__(self, paper: Paper):
-        self._paper = paper
-        self._printed: dict[tuple[str, str, str, str], PublishedRow] = {}
-        for table in published_tables():
-            for row in table.rows:
-                if row.source == paper.source:
-                    self._printed[row.table, row.model, row.benchmark, row.metric] = row
-
-    def grids(
-        self, tables: Iterable[str], entry: Callable[[str, str, str], Entry]
-    ) -> dict[str, Grid]:
-        """The tables, each entry as `entry` says it; those that test another one last."""
-        made: dict[str, Grid] = {}
-
-        def grid(name: str) -> Grid:
-            table = self._paper.tables[name]
-            cells = {
-                (row, column): entry(name, row, column)
-                for row in table.lines
-                for column in table.places
-            }
-            shown = [column for column, place in table.places.items() if not place.hidden]
-            whole = Grid(name, table, tuple(table.lines), tuple(shown), cells)
-            for column, derived in table.computed.items():
-                whole = self._with_column(whole, column, derived)
-            return whole
-
-        for name in tables:
-            test = self._paper.tables[name].test
-            made[name] = self._tested(name, test, grid(test.of)) if test else grid(name)
-        return made
-
-    def empty(self, name: str, row: str, column: str, cell: Cell) -> Entry:
-        """An entry without runs."""
-        table = self._paper.tables[name]
-        line = table.lines[row]
-        place = table.places[column]
-        benchmark = place.published or place.runs.get("dataset", column)
-        metric = place.published_metric or table.published_metric or cell.metric
-        digits = table.digits if place.digits is None else place.digits
-        if digits is None:
-            digits = cell.shown.digits
-        return Entry(
-            digits=2 if digits is None else digits,
-            mode=cell.shown.mode,
-            missing=cell.reason,
-            printed=self._number(name, line.published or row, benchmark, metric),
-            differs=table.never,
-        )
-
-    def _number(self, name: str, model: str, benchmark: str, metric: str) -> PublishedRow | None:
-        table = printed_in(name, self._paper.tables[name])
-        return self._printed.get((table, model, benchmark, metric))
-
-    def _with_column(self, grid: Grid, name: str, derived: Derived) -> Grid:
-        columns = list(derived.of or grid.table.places)
-        values = _derive(grid.frame(columns), derived, grid).to_dict()
-        entries = dict(grid.entries)
-        for row in grid.rows:
-            parts = [grid.entries[row, column] for column in columns]
-            first = parts[0]
-            metric = derived.published_metric or grid.table.published_metric or grid.table.metric
-            model = grid.table.lines[row].published or row
-            entry = Entry(
-                digits=first.digits if derived.digits is None else derived.digits,
-                mode={"rank": "min", "inverse": "max"}.get(derived.kind, first.mode),
-                printed=self._number(grid.name, model, derived.published, metric),
-                is_stand_in=any(part.is_stand_in for part in parts),
-                unfinished=next((part.unfinished for part in parts if part.unfinished), ""),
-                differs=next((part.differs for part in parts if part.differs), ""),
-            )
-            value = values[row]
-            if math.isnan(value):
-                entry = replace(entry, missing="a cell of it is missing")
-            else:
-                entry = replace(entry, spread=_spread(grid, columns, derived, row, value))
-            entries[row, name] = entry
-        return replace(grid, columns=(*grid.columns, name), entries=entries)
-
-    def _tested(self, name: str, test: Test, of: Grid) -> Grid:
-        """The chance of a difference as large, for each row but the one that it is held against."""
-        table = self._paper.tables[name]
-        columns = list(of.table.places)
-        frame = of.frame(columns)
-        entries = {}
-        for row in of.rows:
-            if row == test.against:
-                continue
-            parts = [of.entries[line, column] for line in (row, test.against) for column in columns]
-            entry = Entry(
-                digits=3 if table.digits is None else table.digits,
-                mode="min",
-                printed=self._number(
-                    name, f"{test.against} vs {row}", test.published, test.published_metric
-                ),
-                is_stand_in=any(part.is_stand_in for part in parts),
-                unfinished=next((part.unfinished for part in parts if part.unfinished), ""),
-                differs=next((part.differs for part in parts if part.differs), ""),
-            )
-            gaps = (frame.loc[test.against] - frame.loc[row]).round(9)
-            if gaps.isna().any():
-                entry = replace(entry, missing=f"a cell of Table {test.of} is missing")
-            else:
-                entry = replace(entry, spread=Spread(_wilcoxon(gaps), None, 1))
-            entries[row, "p"] = entry
-        rows = tuple(row for row, _ in entries)
-        return Grid(name, table, rows, ("p",), entries)
-
-
-def _derive(frame: pd.DataFrame, derived: Derived, grid: Grid) -> pd.Series:
-    """A column from others; NaN where one of them is."""
+def _derive(frame: pd.DataFrame, derived: Derived, grid: Grid) -> dict[str, float]:
+    """A column from others; NaN where one of them is, and for a row against itself."""
+    if derived.kind == "wilcoxon":
+        return {row: _wilcoxon(frame.loc[derived.to] - frame.loc[row]) for row in frame.index}
     if derived.kind == "rank":
-        modes = {column: grid.entries[grid.rows[0], column].mode for column in frame}
-        frame = frame.apply(lambda column: column.rank(ascending=modes[column.name] == "min"))
+        for column in frame:
+            is_least = grid.entries[grid.rows[0], column].mode == "min"
+            frame[column] = frame[column].rank(ascending=is_least)
     elif derived.kind == "ratio":
         frame = frame / frame.loc[derived.to]
     elif derived.kind == "inverse":
-        frame = frame.loc[derived.to] / frame
-    return frame.mean(axis=1, skipna=False)
-
-
-def _spread(grid: Grid, columns: Sequence[str], derived: Derived, row: str, value: float) -> Spread:
-    """Of a mean over columns with the same seeds, over these seeds."""
-    seeds = {tuple(sorted(grid.entries[row, column].by_seed)) for column in columns}
-    if derived.kind == "mean" and len(seeds) == 1:
-        means = [grid.frame(columns, seed).loc[row].mean() for seed in seeds.pop()]
-        if spread := Spread.of(means):
-            return replace(spread, mean=value)
-    return Spread(value, None, 1)
+        frame = frame.rdiv(frame.loc[derived.to])
+    return frame.mean(axis=1, skipna=False).to_dict()
 
 
 def _wilcoxon(gaps: pd.Series) -> float:
-    """Two-sided, as SciPy takes it: exact unless differences are equal or zero."""
+    """p, two-sided, as SciPy takes it: exact unless differences are equal or zero."""
     from scipy.stats import wilcoxon
 
-    if not gaps.any():
-        return 1.0
-    return float(wilcoxon(gaps).pvalue)
+    gaps = gaps.round(9)
+    if gaps.isna().any() or not gaps.any():
+        return math.nan
+    result: Any = wilcoxon(gaps)
+    return float(result.pvalue)
