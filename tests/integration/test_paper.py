@@ -22,7 +22,7 @@ from subquad.experiment import load_study
 from subquad.paper.file import open_paper
 from subquad.paper.grid import Entry, Grid
 from subquad.paper.runs import Wanted, missing_runs
-from subquad.paper.sheet import sheet_of
+from subquad.paper.sheet import printed_sheet
 from subquad.reports.text import Spread
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "paper.md"
@@ -195,7 +195,7 @@ def test_a_paper_s_tables_are_all_runs_or_say_why_not(name: str):
 BAD = {
     "rows: {Attention: softmax, None": (
         "rwos: {Attention: softmax, None",
-        "./mine.yaml:13: tables.1.rwos: unknown key; did you mean 'rows'?",
+        "./mine.yaml:14: tables.1.rwos: unknown key; did you mean 'rows'?",
     ),
     "Attention: softmax": (
         "Attention: softmix",
@@ -286,7 +286,7 @@ def test_marks_are_of_whole_real_runs_alone():
         "e": entry(80.0),
         "f": Entry(digits=1, missing="not run"),
     }
-    sheet = sheet_of(grid_of({(row, "x"): value for row, value in values.items()}))
+    sheet = printed_sheet(grid_of({(row, "x"): value for row, value in values.items()}))
     marks = {name: line[0].mark for name, _, line in sheet.lines}
     assert marks == {"a": "", "b": "", "c": "best", "d": "best", "e": "second", "f": ""}
     assert sheet.notes == {
@@ -302,7 +302,8 @@ def test_the_verdict_counts_comparable_cells():
     from subquad.paper.grid import fill
 
     printed = fill(paper, ["1"])["1"].entries["AGF", "EC"].printed
-    assert printed is not None and printed.value == 36.1
+    assert printed
+    assert printed.value == 36.1
     gaps = (0.0, 1.0, -1.0, 1.1, -1.2, -5.0)
     entries = {
         (str(number), "x"): Entry(spread=Spread(36.1 + gap, 0.1, 3), digits=1, printed=printed)
@@ -311,7 +312,7 @@ def test_the_verdict_counts_comparable_cells():
     entries["other", "x"] = Entry(
         spread=Spread(1.0, None, 1), digits=1, printed=printed, differs="epochs 2, published 100"
     )
-    sheet = sheet_of(grid_of(entries))
+    sheet = printed_sheet(grid_of(entries))
     assert "6 comparable cells: 3 within 1.0 points, 2 below, 1 above." in sheet.sentences
     assert "not comparable: epochs 2, published 100" in sheet.notes.values()
 

@@ -65,9 +65,7 @@ def paper_command(
     subquad paper agf --from-published
     """
     if paper is None:
-        read = [(name, open_paper(name)) for name in recipes(below="papers")]
-        rows = [(name, one.said.title, ", ".join(one.tables)) for name, one in read]
-        print_table(("paper", "title", "tables"), rows, cut="title")
+        _list_papers()
         return 0
     read = open_paper(paper)
     names = _chosen(read, tables)
@@ -96,6 +94,12 @@ def paper_command(
     return int(bool(failed))
 
 
+def _list_papers() -> None:
+    papers = [open_paper(name) for name in recipes(below="papers")]
+    rows = [(paper.name, paper.said.title, ", ".join(paper.tables)) for paper in papers]
+    print_table(("paper", "title", "tables"), rows, cut="title")
+
+
 def _chosen(paper: Paper, tables: str | None) -> list[str]:
     """Tables by name, in the paper's order.
 
@@ -117,7 +121,7 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     from subquad.experiment import load_study
     from subquad.paper.grid import STATES, fill
     from subquad.paper.runs import Wanted, missing_runs, runs_on_disk
-    from subquad.paper.sheet import notes_of
+    from subquad.paper.sheet import entry_notes
 
     wanted = Wanted(paper, size, names, load_study)
     there = runs_on_disk(root)
@@ -125,7 +129,7 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     for name, grid in fill(paper, names, wanted, there).items():
         entries = grid.shown.values()
         states = Counter(entry.state for entry in entries)
-        notes = Counter(itertools.chain.from_iterable(map(notes_of, entries)))
+        notes = Counter(itertools.chain.from_iterable(map(entry_notes, entries)))
         why = "; ".join(f"{count} {note}" for note, count in notes.most_common(2))
         comparable = sum(entry.is_comparable for entry in entries)
         counts = [states[state] or "" for state in STATES]
@@ -146,7 +150,7 @@ def _train(
         Interrupted: a signal stopped it.
     """
     from subquad.experiment.folder import reopen
-    from subquad.paper.runs import Wanted, begun, estimate, missing_runs, part_of, runs_on_disk
+    from subquad.paper.runs import Wanted, begun, cost_words, missing_runs, part_of, runs_on_disk
     from subquad.preparation.costs import StudyCosts
 
     wanted = Wanted(paper, size, names, session.load)
@@ -157,7 +161,7 @@ def _train(
         print_line("nothing is missing")
         return {}
     costs = session.executor.there(StudyCosts, runs[0].experiment.resources)
-    print_line(estimate(runs, there, costs))
+    print_line(cost_words(runs, there, costs))
     failed: dict[str, str] = {}
     for name in () if dry_run else missing:
         study = wanted.studies[name]

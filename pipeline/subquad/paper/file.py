@@ -57,7 +57,7 @@ class _Printed(Config):
     digits: _Digits | None = None
 
 
-class Line(_Printed):
+class TableLine(_Printed):
     """A row or a column.
 
     Attributes:
@@ -94,7 +94,7 @@ class Derived(_Printed):
     published_row: str = "{row}"
 
 
-class Table(Config):
+class PaperTable(Config):
     """A table, or a figure's numbers.
 
     Attributes:
@@ -115,8 +115,8 @@ class Table(Config):
     title: Annotated[str, Field(min_length=1)]
     study: str = ""
     where: dict[str, str] = Field({})
-    rows: dict[str, Annotated[Line, _short("runs", "mixer")]] = Field({})
-    columns: dict[str, Annotated[Line, _short("runs", "dataset")]] = Field({})
+    rows: dict[str, Annotated[TableLine, _short("runs", "mixer")]] = Field({})
+    columns: dict[str, Annotated[TableLine, _short("runs", "dataset")]] = Field({})
     derived: dict[str, Annotated[Derived, _short("kind")]] = Field({})
     transposed: bool = False
     metric: str = "accuracy"
@@ -146,7 +146,7 @@ class _Said(Config):
     title: Annotated[str, Field(min_length=1)]
     source: str = ""
     studies: dict[str, Annotated[Sizes, _short("full")]] = Field({})
-    tables: dict[str, Table] = Field(min_length=1)
+    tables: dict[str, PaperTable] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Paper:
     sha256: str
 
     @property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, PaperTable]:
         """In its order."""
         return self.said.tables
 
@@ -208,7 +208,7 @@ def open_paper(target: str) -> Paper:
     return Paper(name, said, place, folder, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _refuse(at: Given, table: Table, said: _Said) -> None:
+def _refuse(at: Given, table: PaperTable, said: _Said) -> None:
     """Refuse names that are not in the file, and a table that nothing makes."""
     if table.study:
         refuse_unknown(table.study, said.studies, "study", at.at("study"))

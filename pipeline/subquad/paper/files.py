@@ -18,7 +18,7 @@ from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown
 from subquad.paper.file import Paper, open_paper
 from subquad.paper.grid import Entry, fill
 from subquad.paper.runs import Wanted, runs_on_disk
-from subquad.paper.sheet import Sheet, notes_of, sheet_of
+from subquad.paper.sheet import Sheet, entry_notes, printed_sheet
 from subquad.record.files import json_text, read_bytes, read_file, write_text
 from subquad.record.models import File
 from subquad.record.names import RESULT
@@ -72,7 +72,7 @@ def build(
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
     chosen = [name for name in paper.tables if name in tables]
     for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
-        sheet = sheet_of(grid, only_published=is_published)
+        sheet = printed_sheet(grid, only_published=is_published)
         sheets.append(sheet)
         label = Markup(f"{paper.name}-{name}")
         for kind, shown in _KINDS.items():
@@ -110,7 +110,7 @@ def _facts(row: str, column: str, entry: Entry) -> dict[str, Any]:
     spread = entry.spread
     number = entry.printed and entry.printed.printed
     values = (row, column, entry.state, entry.text, spread and spread.mean, spread and spread.std)
-    notes = "; ".join(notes_of(entry))
+    notes = "; ".join(entry_notes(entry))
     more = (len(entry.by_seed), number, entry.is_comparable, notes)
     return dict(zip(_FACTS, (*values, *more), strict=True))
 

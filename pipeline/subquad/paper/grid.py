@@ -15,7 +15,7 @@ import pandas as pd
 
 from subquad.errors import RunError
 from subquad.output.terminal import DASH
-from subquad.paper.file import Derived, Line, Paper, Table
+from subquad.paper.file import Derived, Paper, PaperTable, TableLine
 from subquad.paper.runs import MEASURED, OnDisk, Wanted
 from subquad.plugin.metric import metric_of
 from subquad.reports import read_report
@@ -95,7 +95,7 @@ class Grid:
     """
 
     name: str
-    table: Table
+    table: PaperTable
     printed_in: str
     columns: tuple[str, ...]
     entries: Mapping[tuple[str, str], Entry]
@@ -150,7 +150,7 @@ def fill(
     return {name: _grid(name, paper.tables[name], ledger, results) for name in tables}
 
 
-def _grid(name: str, table: Table, ledger: _Ledger, results: _Results | None) -> Grid:
+def _grid(name: str, table: PaperTable, ledger: _Ledger, results: _Results | None) -> Grid:
     printed_in = table.published or f"Table {name}"
     conditions = (printed_in, *table.conditions)
     entries = {}
@@ -180,7 +180,7 @@ def _grid(name: str, table: Table, ledger: _Ledger, results: _Results | None) ->
     return replace(grid, columns=(*shown, *table.derived))
 
 
-def _metric(table: Table, place: Line | Derived) -> str:
+def _metric(table: PaperTable, place: TableLine | Derived) -> str:
     """What the printed table calls a metric."""
     own = getattr(place, "metric", None) or table.metric
     return place.published_metric or own
@@ -204,7 +204,7 @@ class _Results:
             self._runs[run.folder] = run
 
     def entry(
-        self, key: tuple[str, str, str], entry: Entry, place: Line, conditions: tuple[str, ...]
+        self, key: tuple[str, str, str], entry: Entry, place: TableLine, conditions: tuple[str, ...]
     ) -> Entry:
         """What a cell's runs say.
 

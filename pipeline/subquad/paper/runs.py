@@ -41,7 +41,7 @@ MEASURED: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellRuns:
     """A cell of a table, before anything is known of its runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class Wanted:
         self.size = size
         self.tables = tuple(tables)
         self.studies: dict[str, Study] = {}
-        self.cells: dict[tuple[str, str, str], Cell] = {}
+        self.cells: dict[tuple[str, str, str], CellRuns] = {}
         for name in dict.fromkeys(paper.tables[table].study for table in self.tables):
             experiment = paper.experiment(name, size)
             if experiment is not None:
@@ -105,12 +105,12 @@ class Wanted:
     def _at(self, table: str) -> Given:
         return self.paper.place.at("tables").at(table)
 
-    def _cell(self, name: str, row: str, column: str) -> Cell:
+    def _cell(self, name: str, row: str, column: str) -> CellRuns:
         table = self.paper.tables[name]
         line = table.rows[row]
         place = table.columns[column]
         metric = place.metric or table.metric
-        cell = Cell(metric, metric_of(MEASURED, metric))
+        cell = CellRuns(metric, metric_of(MEASURED, metric))
         study = self.studies.get(table.study)
         reason = line.missing or place.missing
         if table.command:
@@ -135,7 +135,7 @@ class Wanted:
             raise at.wrong(f"means several runs: {words}; say which by more axes in `runs`")
         declared = {**MEASURED, **runs[0].goal.reports}
         refuse_unknown(metric, declared, "metric", at)
-        return Cell(metric, metric_of(declared, metric), tuple(runs))
+        return CellRuns(metric, metric_of(declared, metric), tuple(runs))
 
 
 def _refuse_no_label(place: Given, study: Study, key: str, label: str) -> None:
@@ -183,7 +183,7 @@ def _rate(result: Result | None) -> float | None:
     return result.flops_per_step / result.seconds_per_step
 
 
-def estimate(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCosts) -> str:
+def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCosts) -> str:
     """What runs cost, in words: counted FLOPs, and hours at the rate of finished runs.
 
     Args:

@@ -73,7 +73,7 @@ class Sheet:
         return len(self.text.splitlines()[1]) if self.lines else 0
 
 
-def sheet_of(grid: Grid, *, only_published: bool = False) -> Sheet:
+def printed_sheet(grid: Grid, *, only_published: bool = False) -> Sheet:
     """A table in print: printed numbers below ours, never in one mean or mark with them.
 
     Args:
@@ -96,7 +96,7 @@ def sheet_of(grid: Grid, *, only_published: bool = False) -> Sheet:
     def ours(key: tuple[str, str]) -> Shown:
         entry = grid.entries[key]
         is_quiet = entry.state in ("missing", "stand-in")
-        return Shown(entry.text, noted([*notes_of(entry)]), marks.get(key, ""), is_quiet)
+        return Shown(entry.text, noted([*entry_notes(entry)]), marks.get(key, ""), is_quiet)
 
     def published(key: tuple[str, str]) -> Shown:
         if key not in printed:
@@ -107,13 +107,8 @@ def sheet_of(grid: Grid, *, only_published: bool = False) -> Sheet:
         return Shown(f"{number.printed}{spread}", noted(texts), printed_marks.get(key, ""))
 
     lines: list[tuple[str, bool, tuple[Shown, ...]]] = []
-    rows: list[tuple[str, list[tuple[str, str]]]] = []
     is_shown = not only_published or not set(grid.columns) & grid.table.columns.keys()
-    if grid.table.transposed:
-        rows = [(name, [(row, name) for row in grid.rows]) for name in grid.columns]
-    else:
-        rows = [(row, [(row, name) for name in grid.columns]) for row in grid.rows]
-    for name, keys in rows:
+    for name, keys in _lines(grid):
         if is_shown:
             lines.append((name, False, tuple(map(ours, keys))))
         if any(key in printed for key in keys):
@@ -123,6 +118,16 @@ def sheet_of(grid: Grid, *, only_published: bool = False) -> Sheet:
     columns = tuple(grid.rows) if grid.table.transposed else grid.columns
     notes = {letter: text for text, letter in letters.items()}
     return Sheet(grid, columns, tuple(lines), notes, tuple(sentences))
+
+
+def _lines(grid: Grid) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The lines in print, each with its cells."""
+    if grid.table.transposed:
+        for column in grid.columns:
+            yield column, [(row, column) for row in grid.rows]
+        return
+    for row in grid.rows:
+        yield row, [(row, column) for column in grid.columns]
 
 
 def _marks(grid: Grid, values: dict[tuple[str, str], float]) -> dict[tuple[str, str], str]:
@@ -143,7 +148,7 @@ def _tests(grid: Grid) -> list[str]:
     return [name for name, column in grid.table.derived.items() if column.kind == "wilcoxon"]
 
 
-def notes_of(entry: Entry) -> Iterator[str]:
+def entry_notes(entry: Entry) -> Iterator[str]:
     """What is to be known of our number."""
     if entry.missing:
         yield f"missing: {entry.missing}"
