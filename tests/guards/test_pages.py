@@ -358,7 +358,8 @@ def yaml_fault(block: Block, place: Path) -> str:
     try:
         if "studies" in data:
             open_paper(str(path))
-        elif "format" in data:
+            return ""
+        if "format" in data:
             found = read_published(path, "page")
             return found if isinstance(found, str) else ""
         if "dims" in data:
