@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -75,7 +76,7 @@ def test_equal_cells_are_trained_once_and_the_tables_are_made_again(place: Path,
         path.parent: read_result(path.parent) for path in place.glob("runs/*/*/*/*/result.json")
     }
     assert len(results) == 4
-    scores = pd.DataFrame(
+    scores: Any = pd.DataFrame(
         [(run["mixer"], 100 * run["test"]["metrics"]["accuracy"]) for run in results.values()]
     ).groupby(0)[1]
     folder = place / "papers" / "mine-full"
@@ -165,15 +166,15 @@ def test_printed_numbers_are_tested_alone(place: Path, capsys):
         if abs(mean - printed[model]) > 0.0500001:
             wrong.append(model)
         if model != "AGF":
-            p = wilcoxon((table.loc["AGF"] - table.loc[model]).round(9)).pvalue
-            assert float(tests[model, "p"]["value"]) == pytest.approx(p)
+            found: Any = wilcoxon((table.loc["AGF"] - table.loc[model]).round(9))
+            assert float(tests[model, "p"]["value"]) == pytest.approx(found.pvalue)
     assert wrong == ["Longformer", "Performer"]
     for model in wrong:
         assert f"{model} Avg: printed {printed[model]}" in said
     assert "<u>92.5</u>" in (place / "papers/agf-published/table-1.md").read_text()
     text = (place / "papers/agf-published/table-1.tex").read_text()
     for column, benchmark in {"EC": "EthanolConcentration", "HW": "Handwriting"}.items():
-        best = table[benchmark].idxmax()
+        best = str(table[benchmark].idxmax())
         line = next(line for line in text.split("\\\\\n") if line.startswith(f"\\textit{{{best}}}"))
         assert f"\\textbf{{{shown[best, column]['text']}}}" in line
     assert not list(place.glob("runs/*"))
