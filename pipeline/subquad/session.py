@@ -92,8 +92,11 @@ class Session:
             ) from error
         return root
 
-    def load(self, target: str, overrides: Sequence[str] = ()) -> Study:
+    def load(self, target: str, overrides: Sequence[str] = (), **more: Any) -> Study:
         """An experiment or study, with what the place of training decides where nobody says it.
+
+        Args:
+            more: see `subquad.experiment.load_study`.
 
         Raises:
             ConfigError: it cannot be used.
@@ -101,7 +104,7 @@ class Session:
         given = (*overrides, *self._storage)
         if "executor" in vars(self):
             given = self.executor.placed(given)
-        return load_given(target, given)
+        return load_given(target, given, **more)
 
     def begin(self, study: Study) -> Study:
         """Refuse what cannot run, give models the same size where the study asks for it, and make

@@ -30,6 +30,7 @@ from subquad.cli.main import cli, main
 from subquad.cli.tune import is_of_search
 from subquad.errors import UserError
 from subquad.experiment import load_given, load_study
+from subquad.paper.file import open_paper
 from subquad.registry import find_plugins, recipes, resolve
 from subquad.reports.published import _read as read_published
 from subquad.space import find_space
@@ -355,6 +356,9 @@ def yaml_fault(block: Block, place: Path) -> str:
     path = place / "block.yaml"
     path.write_text(block.text, encoding="utf-8")
     try:
+        if "studies" in data:
+            open_paper(str(path))
+            return ""
         if "format" in data:
             found = read_published(path, "page")
             return found if isinstance(found, str) else ""

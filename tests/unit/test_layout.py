@@ -91,6 +91,7 @@ HOMES = {
         "pipeline/subquad/search/plots.py",
     ),
     "scipy": (
+        "pipeline/subquad/paper/grid.py",
         "pipeline/subquad/reports/",
         "pipeline/subquad_check/fits.py",
         "datasets/subquad_datasets/pathfinder/discs.py",
@@ -137,8 +138,9 @@ ARROWS = {
         *("errors", "execution", "experiment", "preparation", "ray", "record", "search"),
         "security",
     },
+    "paper": {*CONTRACTS, "preparation", "reports", "trained"} - {"space", "nn", "cost", "data"},
     "api": {*CONTRACTS, *ABOVE, "session"},
-    "cli": {*CONTRACTS, *ABOVE, "api", "session"},
+    "cli": {*CONTRACTS, *ABOVE, "api", "paper", "session"},
     "__init__": {"api"},
 }
 """What each package or module of the core may import of the others: docs/architecture.md draws

@@ -30,6 +30,7 @@ _VERBS = {
     "trust": ("trust", "Let the code of a folder run that experiments there name."),
     "runs": ("overview", "List runs, studies and searches: state, age, best score, size."),
     "report": ("report", "Write the results of runs as tables and one HTML page."),
+    "paper": ("paper", "Make a paper's tables: what is there, what is missing, all of it."),
     "cluster": ("cluster", "Make files that start a cluster for an experiment."),
     "sync": ("tracking", "Send to MLflow what it does not have yet."),
     "ui": ("tracking", "Show the runs in MLflow's web pages."),

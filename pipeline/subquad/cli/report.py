@@ -83,7 +83,8 @@ def report_command(
 def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     """Check that RUN still says what its training found.
 
-    RUN is the folder of a run, a study or a search, or its address in storage. Each result is held
+    RUN is the folder of a run, a study or a search, or its address in storage; or one of tables
+    that `subquad paper` wrote, which are made again. Each result is held
     against the files it was made of. Checkpoints and records are read. Scores are computed again
     from the kept predictions, by the task's own metrics. No plugin's file runs.
 
@@ -95,11 +96,12 @@ def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
     from dataclasses import asdict
 
     from subquad.output.terminal import print_line
+    from subquad.paper.files import is_of_tables, verify_tables
     from subquad.trained.verify import verify
 
     is_wrong = False
     for run in _folders(runs):
-        for finding in verify(run):
+        for finding in verify_tables(run) if is_of_tables(run) else verify(run):
             is_wrong = is_wrong or bool(finding.faults)
             if as_json:
                 click.echo(json.dumps(asdict(finding)))

@@ -55,6 +55,13 @@ def schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
     return node
 
 
+def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
+    """The keys of the model at `path` below `model`, also one in a mapping of any keys."""
+    node = schema_at(model, path)
+    options = _options(node, _json_schema(model)) if node else ()
+    return tuple(key for option in options for key in option.get("properties", ()))
+
+
 @lru_cache(maxsize=256)
 def _json_schema(model: type[BaseModel]) -> Schema:
     """A model's JSON schema, made once; empty where a plugin uses a type that has none."""

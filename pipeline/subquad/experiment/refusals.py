@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from subquad.addresses import without_secrets
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import allowed, nearest_choice, schema_at
+from subquad.experiment.allowed import allowed, keys_at, nearest_choice, schema_at
 from subquad.experiment.key_names import Known, suggest_key
 from subquad.experiment.settings import (
     NO_MARKS,
@@ -202,7 +202,8 @@ def _fault(
     place = detail["loc"]
     if kind == "extra_forbidden":
         key = (*path, *place)
-        return Fault(key, f"unknown key{suggest_key(key, known())}", rank=UNKNOWN)
+        keys = {key[:-1]: keys_at(model, place[:-1]), **known()}
+        return Fault(key, f"unknown key{suggest_key(key, keys)}", rank=UNKNOWN)
     local = _inside(model, place, data)
     key = (*path, *local)
     if kind == "missing":

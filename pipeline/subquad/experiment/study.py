@@ -33,6 +33,7 @@ class Study:
         name: folder of its runs.
         single: a single experiment, which is the only run; its folder is the run's.
         runs: all checked.
+        repeats: runs that are one experiment with an earlier one, which is trained for them.
         source: where it came from.
         file: what its file says: axes, `baseline`, `match`.
         place: its folder; None until it is made.
@@ -44,6 +45,7 @@ class Study:
     source: str
     file: StudyFile
     place: Path | None = None
+    repeats: tuple[Run, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -118,8 +120,8 @@ def load_study(
     remembered = cache(resolve)  # each plugin of a study is asked for once
     file = read_study(_named(layers, target), settings, remembered)
     if file.axes:
-        runs = _runs(file, cwd, remembered)
-        return Study(runs[0].experiment.name, False, runs, source, file)
+        runs, repeats = _runs(file, cwd, remembered)
+        return Study(runs[0].experiment.name, False, runs, source, file, repeats=repeats)
     (cell,) = file.cells()
     run = run_of(cell.tree, cwd, remembered)
     return Study(run.label, True, (run,), source, file)
@@ -167,9 +169,10 @@ def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
     return load_study("text", resolve=resolve, recipes=lambda: {"text": stored})
 
 
-def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[Run, ...]:
-    """Every run, checked; of those that are one experiment the first."""
+def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """Every run, checked; of those that are one experiment the first, and the others."""
     found: dict[tuple[str, ...], Run] = {}
+    repeats: list[Run] = []
     for cell in file.cells():
         try:
             run = run_of(cell.tree, cwd, resolve)
@@ -179,15 +182,16 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[Run, ...]:
         key = [cell.labels[axis.key] for axis in file.axes if axis.path]
         if len(key) < len(file.axes):
             key.append(digest(run.experiment, coupled=run.coupled))
-        same = found.setdefault(
-            tuple(key), replace(run, label=cell.label, axes=cell.axes, labels=cell.labels)
-        )
+        run = replace(run, label=cell.label, axes=cell.axes, labels=cell.labels)
+        same = found.setdefault(tuple(key), run)
+        if same is not run:
+            repeats.append(run)
         if run.experiment != same.experiment:
             message = (
                 f"run {cell.label} differs from {same.label} in nothing that decides the numbers"
             )
             raise file.wrong(f"{message}; leave it out")
-    return tuple(found.values())
+    return tuple(found.values()), tuple(repeats)
 
 
 def _named(layers: Sequence[Tree], target: str) -> list[Tree]:

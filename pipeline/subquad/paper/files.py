@@ -1,0 +1,175 @@
+"""A paper's tables as files, with where each number comes from; and whether such a folder is still
+what its runs give.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from subquad.errors import RunError, in_one_line
+from subquad.experiment import load_study
+from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown
+from subquad.paper.file import Paper, open_paper
+from subquad.paper.grid import Entry, fill
+from subquad.paper.runs import Wanted, runs_on_disk
+from subquad.paper.sheet import Sheet, entry_notes, printed_sheet
+from subquad.record.files import json_text, read_bytes, read_file, write_text
+from subquad.record.models import File
+from subquad.record.names import RESULT
+from subquad.reports.reported_run import ReportedRun
+from subquad.trained.verify import Verified
+
+_PROVENANCE = "provenance.json"
+PUBLISHED = "published"
+"""In place of a size: the printed numbers alone."""
+
+_HERE = "subquad.paper"
+_KINDS = {"tex": in_latex, "md": in_markdown, "html": None}
+
+
+class _Provenance(File):
+    """Where the numbers of a folder come from.
+
+    Attributes:
+        paper: as it was named.
+        sha256: of its file.
+        size: of the runs, or `PUBLISHED`.
+        tables: the cells of each, with their runs and the sums of their results.
+    """
+
+    FILE = _PROVENANCE
+    format: Literal[1] = 1
+    paper: str
+    sha256: str
+    size: str
+    tables: dict[str, dict[str, dict[str, Any]]]
+
+
+def build(
+    paper: Paper, target: str, size: str, tables: Collection[str], root: Path
+) -> tuple[dict[str, str], list[Sheet]]:
+    """The files of tables by name, and the tables in print; the same runs give the same bytes.
+
+    Args:
+        target: how the user names the paper.
+        size: of the runs, or `PUBLISHED`.
+        root: the folder that `runs` is in.
+
+    Raises:
+        UserError: see `Wanted`, and a result that is not that of its files.
+    """
+    is_published = size == PUBLISHED
+    wanted = None if is_published else Wanted(paper, size, [*tables], load_study)
+    files: dict[str, str] = {}
+    sheets = []
+    numbers: dict[Markup, str] = {}
+    cells_of: dict[str, dict[str, dict[str, Any]]] = {}
+    chosen = [name for name in paper.tables if name in tables]
+    for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
+        sheet = printed_sheet(grid, only_published=is_published)
+        sheets.append(sheet)
+        label = Markup(f"{paper.name}-{name}")
+        for kind, shown in _KINDS.items():
+            files[f"table-{name}.{kind}"] = fill_template(
+                _HERE, f"table.{kind}.j2", shown, sheet=sheet, paper=paper.said, label=label
+            )
+        cells = {_key(name, *key): _facts(*key, entry) for key, entry in grid.shown.items()}
+        numbers |= {Markup(key): cell["text"] for key, cell in cells.items()}
+        files[f"table-{name}.csv"] = as_csv(cells.values(), _FACTS)
+        for key, entry in grid.shown.items():
+            cells[_key(name, *key)]["runs"] = [_source(run, root) for run in entry.runs]
+        cells_of[name] = cells
+    names = [Markup(f"table-{name}") for name in cells_of]
+    for name, values in (("numbers", numbers), ("article", names)):
+        files[f"{name}.tex"] = fill_template(
+            _HERE, f"{name}.tex.j2", in_latex, paper=paper.said, values=values
+        )
+    about = _Provenance(paper=target, sha256=paper.sha256, size=size, tables=cells_of)
+    files[_PROVENANCE] = json_text(about.model_dump())
+    return files, sheets
+
+
+def _key(*names: str) -> str:
+    """`1/AGF/ListOps`, in signs that a name in TeX may have."""
+    return "/".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", name) for name in names)
+
+
+_FACTS = (
+    *("row", "column", "state", "text", "value", "std", "seeds", "published", "comparable"),
+    "notes",
+)
+
+
+def _facts(row: str, column: str, entry: Entry) -> dict[str, Any]:
+    spread = entry.spread
+    number = entry.printed and entry.printed.printed
+    values = (row, column, entry.state, entry.text, spread and spread.mean, spread and spread.std)
+    notes = "; ".join(entry_notes(entry))
+    more = (len(entry.by_seed), number, entry.is_comparable, notes)
+    return dict(zip(_FACTS, (*values, *more), strict=True))
+
+
+def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
+    """A run, with the sum of its result."""
+    return {
+        "folder": str(run.folder.relative_to(root)),
+        "experiment": run.experiment,
+        "sha256": hashlib.sha256(read_bytes(run.folder / RESULT)).hexdigest(),
+    }
+
+
+def write_tables(
+    paper: Paper, target: str, size: str, tables: Collection[str], root: Path
+) -> tuple[Path, list[Sheet]]:
+    """Write tables to `papers/` in a root, with those that are there already. What says where
+    they come from is written last.
+
+    Returns:
+        the folder, and the tables in print.
+    """
+    folder = root / "papers" / f"{paper.name}-{size}"
+    before = _read(folder).tables if is_of_tables(folder) else {}
+    files, sheets = build(paper, target, size, {*before, *tables}, root)
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return folder, [sheet for sheet in sheets if sheet.grid.name in tables]
+
+
+def _read(folder: Path) -> _Provenance:
+    """What a folder of tables says of itself.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    try:
+        return read_file(_Provenance, folder)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder / _PROVENANCE}: {in_one_line(error)}") from error
+
+
+def is_of_tables(folder: Path) -> bool:
+    """Whether a folder has a paper's tables."""
+    return (folder / _PROVENANCE).exists()
+
+
+def verify_tables(folder: Path) -> Iterator[Verified]:
+    """Make the tables of a folder again, and hold its files against them; nothing is written.
+
+    Raises:
+        UserError: they cannot be made again.
+    """
+    about = _read(folder)
+    paper = open_paper(about.paper)
+    root = folder.absolute().parent.parent
+    files, _ = build(paper, about.paper, about.size, about.tables, root)
+    for name, text in files.items():
+        path = folder / name
+        is_same = path.exists() and read_bytes(path) == text.encode()
+        faults = () if is_same else ("not what its runs and the paper's file give",)
+        yield Verified(str(path), faults, "made again, every byte is the same")

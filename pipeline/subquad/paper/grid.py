@@ -1,0 +1,314 @@
+"""From cells to a table: what each cell's runs say, beside the printed number, and the columns that
+are computed from others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from subquad.errors import RunError
+from subquad.output.terminal import DASH
+from subquad.paper.file import Derived, Paper, PaperTable, TableLine
+from subquad.paper.runs import MEASURED, OnDisk, Wanted
+from subquad.plugin.metric import metric_of
+from subquad.reports import read_report
+from subquad.reports.published import PublishedRow, published_tables
+from subquad.reports.reported_run import ReportedRun
+from subquad.reports.text import Spread
+
+STATES = ("ours", "stand-in", "unfinished", "missing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What stands in a cell.
+
+    Attributes:
+        spread: in the unit of print, over the seeds; None where there is no value.
+        by_seed: what that is made of.
+        mode: whether the "max" or the "min" is best.
+        digits: of its print.
+        missing: why there is no value.
+        unfinished: seeds that are not there, in words.
+        is_stand_in: its data only stand in for the real ones.
+        printed: the paper's number.
+        differs: why it cannot be compared with that; "" where it can, or where none is printed.
+        runs: what it was made of.
+    """
+
+    spread: Spread | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    mode: str = "max"
+    digits: int
+    missing: str = ""
+    unfinished: str = ""
+    is_stand_in: bool = False
+    printed: PublishedRow | None = None
+    differs: str = ""
+    runs: tuple[ReportedRun, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """NaN where there is none."""
+        return self.spread.mean if self.spread else math.nan
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`."""
+        if self.spread is None:
+            return "missing"
+        if self.unfinished:
+            return "unfinished"
+        return "stand-in" if self.is_stand_in else "ours"
+
+    @property
+    def is_comparable(self) -> bool:
+        return self.printed is not None and self.state == "ours" and not self.differs
+
+    @property
+    def text(self) -> str:
+        """`84.2 ± 0.3`."""
+        if self.spread is None:
+            return DASH
+        numbers = [self.spread.mean]
+        if self.spread.std is not None:
+            numbers.append(self.spread.std)
+        return " ± ".join(f"{number:z.{self.digits}f}" for number in numbers)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table with what is known of it.
+
+    Attributes:
+        name: in the paper's file.
+        printed_in: where the paper prints it.
+        columns: in print, in order.
+        entries: by row and column, hidden ones too.
+    """
+
+    name: str
+    table: PaperTable
+    printed_in: str
+    columns: tuple[str, ...]
+    entries: Mapping[tuple[str, str], Entry]
+
+    @property
+    def rows(self) -> list[str]:
+        """In print, in order."""
+        return [row for row, line in self.table.rows.items() if not line.hidden]
+
+    @property
+    def shown(self) -> dict[tuple[str, str], Entry]:
+        """The entries in print."""
+        keys = itertools.product(self.rows, self.columns)
+        return {key: self.entries[key] for key in keys}
+
+    def frame(self, columns: Iterable[str]) -> pd.DataFrame:
+        """Values of some columns, NaN where there is none."""
+        return pd.DataFrame(
+            {
+                column: [self.entries[row, column].value for row in self.table.rows]
+                for column in columns
+            },
+            index=list(self.table.rows),
+        )
+
+
+_Ledger = dict[tuple[str, str, str, str], PublishedRow]
+
+
+def fill(
+    paper: Paper,
+    tables: Iterable[str],
+    wanted: Wanted | None = None,
+    there: Mapping[str, OnDisk] | None = None,
+) -> dict[str, Grid]:
+    """Tables with what their runs say.
+
+    Args:
+        tables: their names.
+        wanted: what they need; None: the printed numbers alone.
+        there: runs by their digest.
+
+    Raises:
+        RunError: a file of a finished run is not as its result says.
+    """
+    ledger: _Ledger = {}
+    for table in published_tables():
+        for row in table.rows:
+            if row.source == paper.said.source:
+                ledger[row.table, row.model, row.benchmark, row.metric] = row
+    results = _Results(wanted, there) if wanted and there is not None else None
+    return {name: _grid(name, paper.tables[name], ledger, results) for name in tables}
+
+
+def _grid(name: str, table: PaperTable, ledger: _Ledger, results: _Results | None) -> Grid:
+    printed_in = table.published or f"Table {name}"
+    conditions = (printed_in, *table.conditions)
+    entries = {}
+    for row, column in itertools.product(table.rows, table.columns):
+        place = table.columns[column]
+        benchmark = place.published or place.runs.get("dataset", column)
+        number = ledger.get(
+            (printed_in, table.rows[row].published or row, benchmark, _metric(table, place))
+        )
+        entry = Entry(
+            printed=number,
+            differs=table.never,
+            digits=table.digits if place.digits is None else place.digits,
+            mode=metric_of(MEASURED, place.metric or table.metric).mode,
+        )
+        if results:
+            entries[row, column] = results.entry((name, row, column), entry, place, conditions)
+        elif number is None:
+            entries[row, column] = replace(entry, missing="not printed")
+        else:
+            std = float(number.std) if number.std else None
+            entries[row, column] = replace(entry, spread=Spread(number.value, std, 1))
+    shown = tuple(column for column, place in table.columns.items() if not place.hidden)
+    grid = Grid(name, table, printed_in, shown, entries)
+    for column, derived in table.derived.items():
+        entries |= _computed(grid, column, derived, ledger)
+    return replace(grid, columns=(*shown, *table.derived))
+
+
+def _metric(table: PaperTable, place: TableLine | Derived) -> str:
+    """What the printed table calls a metric."""
+    own = getattr(place, "metric", None) or table.metric
+    return place.published_metric or own
+
+
+class _Results:
+    """What the runs of some cells say, read from their folders once."""
+
+    def __init__(self, wanted: Wanted, there: Mapping[str, OnDisk]):
+        self._cells = wanted.cells
+        digests = {run.digest for cell in wanted.cells.values() for run in cell.runs}
+        self._there = {digest: there[digest] for digest in digests & there.keys()}
+        self._runs: dict[Path, ReportedRun] = {}
+        folders = sorted(known.folder for known in self._there.values())
+        if not folders:
+            return
+        self._report = read_report(folders)
+        for run in self._report.runs:
+            if run.faults:
+                raise RunError(f"{run.folder}: {run.faults[0]}; no table is made of it")
+            self._runs[run.folder] = run
+
+    def entry(
+        self, key: tuple[str, str, str], entry: Entry, place: TableLine, conditions: tuple[str, ...]
+    ) -> Entry:
+        """What a cell's runs say.
+
+        Args:
+            entry: with the printed number.
+            conditions: tables whose conditions hold for it.
+        """
+        cell = self._cells[key]
+        entry = replace(entry, mode=cell.shown.mode)
+        known = [self._there[run.digest] for run in cell.runs if run.digest in self._there]
+        runs = tuple(self._runs[run.folder] for run in known if run.is_finished)
+        by_seed = {}
+        for run in runs:
+            value = _value(run, cell.metric)
+            if value is not None:
+                by_seed[run.seed] = place.scale * cell.shown.scaled(value)
+        spread = Spread.of(by_seed.values())
+        if spread is None:
+            others = [self._runs[run.folder] for run in known]
+            reasons = {f"{run.status}: {run.reason or 'no value yet'}": None for run in others}
+            return replace(entry, missing="; ".join(reasons) or cell.reason)
+        row = next(row for row in self._report.rows if runs[0] in row.runs)
+        if entry.printed and not entry.differs:
+            differs = f"conditions of {entry.printed.table} unknown"
+            for beside in self._report.published(row):
+                if beside.published.table in conditions:
+                    differs = "; ".join(beside.reasons)
+                    break
+            entry = replace(entry, differs=differs)
+        is_whole = spread.count == len(cell.runs)
+        return replace(
+            entry,
+            spread=spread,
+            by_seed=by_seed,
+            unfinished="" if is_whole else f"{spread.count} of {len(cell.runs)} seeds",
+            is_stand_in=row.is_stand_in,
+            runs=runs,
+        )
+
+
+def _value(run: ReportedRun, metric: str) -> float | None:
+    """A task's metric, or what was measured."""
+    if metric not in MEASURED:
+        return run.score(metric)
+    if metric != "seconds_per_epoch":
+        return getattr(run, metric)
+    if not (run.seconds_per_step and run.steps and run.epochs):
+        return None
+    return run.seconds_per_step * run.steps / run.epochs
+
+
+def _computed(
+    grid: Grid, name: str, derived: Derived, ledger: _Ledger
+) -> dict[tuple[str, str], Entry]:
+    """The entries of a column that is computed from others: missing where one of those is."""
+    columns = derived.of or list(grid.table.columns)
+    values = _derive(grid.frame(columns), derived, grid)
+    entries = {}
+    for row, line in grid.table.rows.items():
+        parts = [grid.entries[row, column] for column in columns]
+        model = derived.published_row.format(row=line.published or row)
+        table = derived.table or grid.printed_in
+        metric = _metric(grid.table, derived)
+        entry = Entry(
+            digits=parts[0].digits if derived.digits is None else derived.digits,
+            mode={"rank": "min", "inverse": "max"}.get(derived.kind, parts[0].mode),
+            printed=ledger.get((table, model, derived.published or "average", metric)),
+            is_stand_in=any(part.is_stand_in for part in parts),
+            unfinished=next((part.unfinished for part in parts if part.unfinished), ""),
+            differs=next((part.differs for part in parts if part.differs), ""),
+            missing="a cell of it is missing",
+        )
+        if not math.isnan(values[row]):
+            spread = Spread(values[row], None, 1)
+            seeds = {tuple(part.by_seed) for part in parts}
+            if derived.kind == "mean" and len(seeds) == 1:
+                means = pd.DataFrame([part.by_seed for part in parts]).mean()
+                spread = Spread.of(means) or spread
+            entry = replace(entry, spread=spread, missing="")
+        entries[row, name] = entry
+    return entries
+
+
+def _derive(frame: pd.DataFrame, derived: Derived, grid: Grid) -> dict[str, float]:
+    """A column from others; NaN where one of them is, and for a row against itself."""
+    if derived.kind == "wilcoxon":
+        return {row: _wilcoxon(frame.loc[derived.to] - frame.loc[row]) for row in frame.index}
+    if derived.kind == "rank":
+        for column in frame:
+            is_least = grid.entries[grid.rows[0], column].mode == "min"
+            frame[column] = frame[column].rank(ascending=is_least)
+    elif derived.kind == "ratio":
+        frame = frame / frame.loc[derived.to]
+    elif derived.kind == "inverse":
+        frame = frame.rdiv(frame.loc[derived.to])
+    return frame.mean(axis=1, skipna=False).to_dict()
+
+
+def _wilcoxon(gaps: pd.Series) -> float:
+    """p, two-sided, as SciPy takes it: exact unless differences are equal or zero."""
+    from scipy.stats import wilcoxon
+
+    gaps = gaps.round(9)
+    if gaps.isna().any() or not gaps.any():
+        return math.nan
+    result: Any = wilcoxon(gaps)
+    return float(result.pvalue)
