@@ -36,7 +36,7 @@ SOME = 6
 
 NAMED = (
     "baseline budget compiler cost device exclude formats image job kind lengths match memory "
-    "mixer name names only partition pruner rows sampler time uri words"
+    "mixer name names only paper partition pruner rows sampler sender tables time uri words"
 )
 """Parameters that take a name, or a few words."""
 KINDS: dict[str, tuple[str, ...]] = {

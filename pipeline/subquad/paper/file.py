@@ -57,7 +57,7 @@ class _Printed(Config):
     digits: _Digits | None = None
 
 
-class TableLine(_Printed):
+class PaperLine(_Printed):
     """A row or a column.
 
     Attributes:
@@ -115,8 +115,8 @@ class PaperTable(Config):
     title: Annotated[str, Field(min_length=1)]
     study: str = ""
     where: dict[str, str] = Field({})
-    rows: dict[str, Annotated[TableLine, _short("runs", "mixer")]] = Field({})
-    columns: dict[str, Annotated[TableLine, _short("runs", "dataset")]] = Field({})
+    rows: dict[str, Annotated[PaperLine, _short("runs", "mixer")]] = Field({})
+    columns: dict[str, Annotated[PaperLine, _short("runs", "dataset")]] = Field({})
     derived: dict[str, Annotated[Derived, _short("kind")]] = Field({})
     transposed: bool = False
     metric: str = "accuracy"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from subquad.errors import RunError
 from subquad.output.terminal import DASH
-from subquad.paper.file import Derived, Paper, PaperTable, TableLine
+from subquad.paper.file import Derived, Paper, PaperLine, PaperTable
 from subquad.paper.runs import MEASURED, OnDisk, Wanted
 from subquad.plugin.metric import metric_of
 from subquad.reports import read_report
@@ -180,7 +180,7 @@ def _grid(name: str, table: PaperTable, ledger: _Ledger, results: _Results | Non
     return replace(grid, columns=(*shown, *table.derived))
 
 
-def _metric(table: PaperTable, place: TableLine | Derived) -> str:
+def _metric(table: PaperTable, place: PaperLine | Derived) -> str:
     """What the printed table calls a metric."""
     own = getattr(place, "metric", None) or table.metric
     return place.published_metric or own
@@ -204,7 +204,7 @@ class _Results:
             self._runs[run.folder] = run
 
     def entry(
-        self, key: tuple[str, str, str], entry: Entry, place: TableLine, conditions: tuple[str, ...]
+        self, key: tuple[str, str, str], entry: Entry, place: PaperLine, conditions: tuple[str, ...]
     ) -> Entry:
         """What a cell's runs say.
 

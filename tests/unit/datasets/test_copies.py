@@ -27,6 +27,7 @@ from subquad.errors import DataError
 from subquad.experiment import load_study
 from subquad.plugin import Config
 from subquad.preparation.preflight import check_parts
+from subquad.record.storage import RunFolder
 
 MOST = r"^dataset: 4 of 4 TEST samples are exact copies of training samples; use other files"
 PAIRS = ("one\ttwo", "three\tfour", "five\tsix", "seven\teight")
@@ -134,7 +135,7 @@ def test_a_sealed_test_file_of_another_size_is_looked_at_when_it_opens(tmp_path:
     assert dataset.prepared_test() is None
     experiment = SimpleNamespace(protocol="fixed")
     run: Any = SimpleNamespace(
-        dataset_label="Toy", digest="", experiment=experiment, folder=tmp_path
+        dataset_label="Toy", digest="", experiment=experiment, files=RunFolder(tmp_path)
     )
     seal = Seal(dataset, run, 1, [tmp_path / "ledger"])
     with pytest.raises(DataError, match="2 of 3 TEST samples are exact copies of training samples"):

@@ -61,7 +61,7 @@ class Driver:
             lambda run: self.ended.append(run.label),
             alone=alone,
         )
-        self.queue = RunQueue(source, room.check, lambda: room, jobs, lambda: self.signum)
+        self.queue = RunQueue(source, room.check, lambda _: room, jobs, lambda: self.signum)
 
     def start(self, worker_group: str) -> str | None:
         """The first run of a new worker group, which begins."""
