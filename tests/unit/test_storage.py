@@ -22,7 +22,8 @@ from subquad.errors import CheckpointError, ConfigError, DataError, DiskError, R
 from subquad.experiment.folder import local_folder
 from subquad.record import storage, stores
 from subquad.record.files import append_line, write_json
-from subquad.record.storage import RunFolder, fetched, listing
+from subquad.record.run_folder import RunFolder
+from subquad.record.storage import fetched, listing
 
 
 def saved(root, step: int, value: float = 1.0) -> None:

@@ -29,7 +29,7 @@ from subquad.preparation.preflight import check_paths, naming
 from subquad.preparation.size import equal_size
 from subquad.record.files import read_json
 from subquad.record.names import RESULT
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 from subquad.reports import (
     ReportDocument,
     Table,

@@ -22,7 +22,7 @@ from subquad.experiment.settings import dotted
 from subquad.record.files import find_file, touching, write_file
 from subquad.record.models import DATASET, Input, Inputs
 from subquad.record.names import INPUTS, SEARCH, STUDY
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 from subquad.record.sums import by_name, manifest_of
 from subquad.registry import imported_by
 

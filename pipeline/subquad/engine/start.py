@@ -23,7 +23,8 @@ from subquad.nn import Backbone
 from subquad.record.files import find_file
 from subquad.record.layout import enter
 from subquad.record.models import Result
-from subquad.record.storage import RunFolder, reaching
+from subquad.record.run_folder import RunFolder
+from subquad.record.storage import reaching
 from subquad.record.stores import place_at
 from subquad.security.limits import check_pickle, open_zip
 

@@ -10,7 +10,7 @@ from subquad.execution.signals import listening
 from subquad.experiment import Study
 from subquad.experiment.folder import exclusive
 from subquad.output.progress import Display
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 from subquad.tracking.publisher import Publisher, Summary, open_publisher
 
 

@@ -42,7 +42,7 @@ from subquad.experiment.settings import (
 from subquad.plugin import Config, DatasetPlugin, Site, TaskPlugin
 from subquad.record.files import find_file
 from subquad.record.models import Result
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 from subquad.record.trust import give
 from subquad.registry import Kind, Resolved, SourceFile, load_source, plugin_facts, verify_same
 

@@ -17,7 +17,8 @@ from subquad.ray.driver import ask_driver, driver_signum
 from subquad.record.files import read_bytes, write_text
 from subquad.record.layout import below_root
 from subquad.record.names import ERROR, SEARCH, STUDY
-from subquad.record.storage import RunFolder, content_of, put, remove
+from subquad.record.run_folder import RunFolder
+from subquad.record.storage import content_of, put, remove
 
 if TYPE_CHECKING:
     from ray.train import ScalingConfig

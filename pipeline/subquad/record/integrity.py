@@ -25,7 +25,8 @@ from subquad.record.files import (
 from subquad.record.layout import bound_files
 from subquad.record.models import FILES, CheckpointManifest, Identity, Result, SearchSummary
 from subquad.record.names import CHECKPOINTS, JOURNAL, MANIFEST, RESULT, SUMMARY
-from subquad.record.storage import RunFolder, content_of, is_remote, listing
+from subquad.record.run_folder import RunFolder
+from subquad.record.storage import content_of, is_remote, listing
 from subquad.record.sums import change, manifest_of, sum_at, sum_of
 from subquad.security.disk import opened
 from subquad.security.strict_json import lines_of

@@ -1,9 +1,7 @@
-"""What lies outside a run's own folder: its checkpoints, a copy of its small files, and data sets
-that are URLs.
+"""Files of places: of a folder, of an object store (s3://BUCKET/... or gs://BUCKET/...), and data
+sets that are URLs.
 
-A place is a folder, or an address in an object store, s3://BUCKET/... or gs://BUCKET/... The layout
-there is that below `--root`: STORAGE/runs/NAME/STAMP/... In an object store nothing is renamed or
-appended to, and listings are never kept.
+In an object store nothing is renamed or appended to, and listings are never kept.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, cast
@@ -25,12 +22,8 @@ from platformdirs import user_cache_path
 from upath import UPath
 
 from subquad.errors import DataError, DiskError, RunError, SubquadError, UserError
-from subquad.record.files import find_file, read_bytes, touching
-from subquad.record.layout import is_run, is_study, runs_root
-from subquad.record.models import Identity
-from subquad.record.names import CHECKPOINTS, ERROR, LOCK, OWNER, RESULT, STOP
+from subquad.record.files import read_bytes, touching
 from subquad.record.stores import STORES, below, place_at
-from subquad.record.sums import by_name, manifest_of, sum_of
 from subquad.security import disk
 from subquad.security.disk import building as building
 from subquad.security.disk import check_own as check_own
@@ -43,8 +36,6 @@ SECONDS = 60.0
 """After which a store has not answered, all attempts of its library included."""
 _SLOWEST = 1e6
 """Bytes a second that a store takes at least."""
-_STAYS = (LOCK, OWNER, STOP)
-"""What belongs to the process that works on a folder."""
 
 
 def data_root() -> Path:
@@ -53,112 +44,6 @@ def data_root() -> Path:
     if given:
         return Path(given).resolve()
     return user_cache_path("subquad") / "data"
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """The two places of a run, study or search: its folder, and what lies in storage.
-
-    Attributes:
-        path: the folder.
-        storage: `resources.storage`; None: the folder has all of it.
-    """
-
-    path: Path
-    storage: str | None = None
-    _sent: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
-    """The manifest of what storage was sent."""
-    _fetched: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
-    """Which version of its files came from there."""
-
-    @staticmethod
-    def of(run: Path) -> RunFolder:
-        """A run, by what its folder says."""
-        identity = find_file(Identity, run)
-        return RunFolder(run, identity.storage if identity else None)
-
-    @property
-    def kept(self) -> Path:
-        """Its place in storage, which is that below `runs/`; the folder itself without storage.
-
-        Raises:
-            RunError: the folder lies elsewhere, so that nobody knows its place.
-        """
-        if self.storage is None:
-            return self.path
-        runs = runs_root(self.path)
-        if runs.name != "runs":
-            raise RunError(
-                f"{self.path}: must lie below a folder `runs`, as its checkpoints are in "
-                f"{self.storage}/runs/..."
-            )
-        place = self.path.relative_to(runs.parent)
-        kept = place_at(self.storage).joinpath(*place.parts)
-        if disk.hold(kept):
-            disk.refuse_links(kept)
-        return kept
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where the checkpoints of a run are."""
-        return self.kept / CHECKPOINTS
-
-    def mirror(self) -> None:
-        """Bring its small files to storage, those that changed since the last call; runs in it are
-        left.
-
-        Raises:
-            DiskError: they cannot be written there.
-        """
-        target = self.kept
-        if target == self.path:
-            return
-        with touching(self.path):
-            now = manifest_of(by_name(self.path, _small_files(self.path)))
-        changed = [name for name, entry in now.items() if self._sent.get(name) != entry]
-        self._put([name for name in changed if name != RESULT], target)
-        if RESULT in changed:  # it stands on the other files
-            self._put([RESULT], target)
-        before = self._sent.keys() or {RESULT, ERROR}
-        for name in before - now.keys():
-            remove(target / name)
-        self._sent.clear()
-        self._sent.update(now)
-
-    def fetch(self) -> None:
-        """Bring its small files from storage, those that changed there since the last call.
-
-        Raises:
-            DiskError: they cannot be read, or not be written here.
-        """
-        if self.kept == self.path:
-            return
-        now = _versions(self.kept)
-        changed = [name for name in now if self._fetched.get(name) != now[name]]
-        self.take(sorted(changed, key=lambda name: name == RESULT))  # it stands on the others
-        self._fetched.update(now)
-        if now:
-            for name in {RESULT, ERROR} - now.keys():
-                remove(self.path / name)
-
-    def take(self, names: Iterable[str]) -> None:
-        """Bring files from storage, those that are there.
-
-        Raises:
-            DiskError: they cannot be read, or not be written here.
-        """
-        for name in names:
-            with suppress(FileNotFoundError):
-                content = content_of(self.kept / name)
-                put({below(self.path, name): content})
-                self._sent[name] = sum_of(content)
-
-    def _put(self, names: list[str], target: Path) -> None:
-        contents = {}
-        with touching(self.path):
-            for name in names:
-                contents[target / name] = read_bytes(self.path / name)
-            put(contents)
 
 
 def is_remote(path: Path) -> bool:
@@ -317,31 +202,6 @@ def check_storage(storage: str) -> None:
         raise RunError(f"resources.storage: {storage} cannot be used: {reason}") from error
 
 
-def _small_files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.glob("*"), key=str):
-        name = path.name
-        if path.is_dir():
-            if name != CHECKPOINTS and not is_run(path) and not is_study(path):
-                yield from _small_files(path)
-        elif name not in _STAYS and not name.startswith(".") and not name.endswith(".lock"):
-            yield path
-
-
-def _versions(folder: Path) -> dict[str, Any]:
-    """Small files of a run in storage, each with what changes with its content."""
-    found: dict[str, Any] = {}
-    if isinstance(folder, UPath):
-        for name, file in listing(folder).items():
-            if CHECKPOINTS not in name.split("/"):
-                found[name] = _marks(file)
-        return found
-    for path in _small_files(folder):
-        with suppress(FileNotFoundError):
-            about = path.stat()
-            found[path.relative_to(folder).as_posix()] = about.st_ino, about.st_mtime_ns
-    return found
-
-
 def fetched(address: str, root: Path) -> Path:
     """A data set's file or folder on this machine; it is copied once for each content it has had.
 
@@ -378,11 +238,12 @@ def fetched(address: str, root: Path) -> Path:
 
 def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
     """A name for what files hold now, from what their store says of them."""
-    marks = {name: _marks(file) for name, file in files.items()}
+    marks = {name: marks_of(file) for name, file in files.items()}
     return hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _marks(file: Mapping[str, Any]) -> list[str]:
+def marks_of(file: Mapping[str, Any]) -> list[str]:
+    """What a store says of a file that changes with its content."""
     return [str(file.get(key)) for key in ("size", *_VERSIONS)]
 
 

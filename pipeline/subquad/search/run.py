@@ -19,7 +19,7 @@ from subquad.output.progress import Display
 from subquad.record.files import write_json, write_text
 from subquad.record.layout import is_study
 from subquad.record.names import FINAL, SUMMARY
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 from subquad.search.final import Winners, begin_final, same_winners
 from subquad.search.folder import curve_of, runs_of
 from subquad.search.journal import Trials

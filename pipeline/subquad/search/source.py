@@ -18,7 +18,8 @@ from subquad.experiment.folder import same_as_started
 from subquad.record.files import write_json
 from subquad.record.metrics import read_attempts
 from subquad.record.names import ATTEMPTS, JOURNAL, RESULT, TRIAL
-from subquad.record.storage import RunFolder, remove_tree
+from subquad.record.run_folder import RunFolder
+from subquad.record.storage import remove_tree
 from subquad.search.candidates import Candidate
 from subquad.search.fitting import Fitted
 from subquad.search.folder import came_to, curve_of, place_of, runs_of, trial_folder

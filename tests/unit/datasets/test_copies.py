@@ -27,7 +27,7 @@ from subquad.errors import DataError
 from subquad.experiment import load_study
 from subquad.plugin import Config
 from subquad.preparation.preflight import check_parts
-from subquad.record.storage import RunFolder
+from subquad.record.run_folder import RunFolder
 
 MOST = r"^dataset: 4 of 4 TEST samples are exact copies of training samples; use other files"
 PAIRS = ("one\ttwo", "three\tfour", "five\tsix", "seven\teight")
