@@ -91,7 +91,7 @@ def printed_sheet(grid: Grid, *, only_published: bool = False) -> Sheet:
         for text in texts:
             number = len(letters)
             letters.setdefault(text, _LETTERS[number % 26] * (1 + number // 26))
-        return ",".join(letters[text] for text in texts)
+        return ",".join(sorted(letters[text] for text in texts))
 
     def ours(key: tuple[str, str]) -> Shown:
         entry = grid.entries[key]
