@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,19 +61,28 @@ def _waits_for(item: pytest.Item) -> str:
     return words[0] if words else ""
 
 
+def _shares(item: pytest.Item) -> bool:
+    """Whether tests of a file use something that is made once for them."""
+    fixtures: Any = getattr(item, "_fixtureinfo", None)
+    found = chain.from_iterable(fixtures.name2fixturedefs.values()) if fixtures else ()
+    return any(fixture.scope in ("module", "class") for fixture in found)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts processes or tries combinations is of the ci tier, by its folder.
 
-    Under pytest-xdist a file's tests stay in one process, and those of all files that wait for a
-    server in one. They come first, so that other processes have work to do beside them until the
-    end.
+    Under pytest-xdist those of all files that wait for a server stay in one process, and those of
+    a file that share a fixture; any process takes the others, one by one. What waits comes first
+    and what is short last, so that all processes have work until the end.
     """
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.ci)
-        item.add_marker(pytest.mark.xdist_group(_waits_for(item) or item.path.stem))
-    items.sort(key=lambda item: not _waits_for(item))
+        group = _waits_for(item) or (item.path.stem if _shares(item) else "")
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (not _waits_for(item), not item.get_closest_marker("ci")))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -80,7 +90,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     knows.
     """
     if getattr(session.config.option, "loadgroup", False):
-        assert all("@" in item.nodeid for item in session.items)
+        of_servers = [item for item in session.items if _waits_for(item)]
+        assert all("@" in item.nodeid for item in of_servers)
 
 
 def pytest_unconfigure() -> None:

@@ -21,7 +21,7 @@ from subquad_plugins.numerics.jacobi import basis_steps, in_y
 triton = pytest.importorskip("triton")
 
 HERE = Path(__file__).parent
-INTERPRETED = sorted(map(str, (HERE / "interpreted").glob("*.py")))
+INTERPRETED = sorted((HERE / "interpreted").glob("*.py"))
 OTHER_FORMATS = [
     pytest.param(dtype, marks=pytest.mark.extended) for dtype in (torch.float16, torch.float32)
 ]
@@ -32,14 +32,16 @@ OTHER_FORMATS = [
 @pytest.mark.parametrize(
     "tier", ["not extended", pytest.param("extended", marks=pytest.mark.extended)]
 )
-def test_kernels_equal_their_reference_in_the_interpreter(tier):
+@pytest.mark.parametrize("path", INTERPRETED, ids=lambda path: path.stem)
+def test_kernels_equal_their_reference_in_the_interpreter(path, tier):
     options = ["-q", "-x", "-p", "no:cacheprovider", "-m", tier]
-    command = [sys.executable, "-m", "pytest", *options, *INTERPRETED]
+    command = [sys.executable, "-m", "pytest", *options, str(path)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, cwd=HERE.parents[2]
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    none = tier == "extended" and done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert none or done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.ci
