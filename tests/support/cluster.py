@@ -87,6 +87,7 @@ class Cluster:
         log.close()
         self.nodes.append(node)
         until(lambda: self.alive() == sum(node.poll() is None for node in self.nodes))
+        assert node.poll() is None, "the node did not start: is the machine too busy?"
         return node
 
     def kill(self, node: subprocess.Popen[bytes]) -> None:

@@ -23,7 +23,6 @@ from subquad.experiment.schema import Resources
 from subquad.preparation.preflight import Room, this_machine
 from subquad.ray.cluster import OwnCluster
 from subquad.ray.driver import Question, driver_here
-from subquad.ray.machines import node_here
 from subquad.ray.worker_groups import fit_worker_groups
 from subquad.record.layout import runs_root
 from subquad.record.names import STOP
@@ -139,7 +138,7 @@ class RayExecutor(Executor):
 
         def fit() -> None:
             with driver_here(answer, heard, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
-                fit_worker_groups(dispatcher, node_here())
+                fit_worker_groups(dispatcher)
 
         assert self._cluster is not None
         return self._cluster.do(fit, signum, is_left)

@@ -26,12 +26,11 @@ from subquad.ray.machines import (
     ROOM_SECONDS,
     lacking,
     look_there,
-    node_here,
     room_now,
     room_there,
     waited_for,
 )
-from subquad.ray.train import HERE_SHARE
+from subquad.ray.train import machine_of
 from subquad.record.layout import below_root
 
 _CONNECT_SECONDS = 5.0
@@ -190,10 +189,10 @@ class ClusterExecutor(RayExecutor):
         look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        own = {} if resources.storage else {node_here(): HERE_SHARE}
+        cpus = resources.cpus_per_worker
         gpus = min(1, resources.gpus_per_worker)
-        there = _There(make, num_cpus=resources.cpus_per_worker, num_gpus=gpus, resources=own)
-        return cast("Made", there)
+        machine = machine_of(resources)
+        return cast("Made", _There(make, num_cpus=cpus, num_gpus=gpus, label_selector=machine))
 
     def freed(self, made: Made) -> Made:
         held = cast("_There", made)

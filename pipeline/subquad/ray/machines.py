@@ -20,7 +20,7 @@ from subquad.experiment import Study
 from subquad.experiment.schema import Resources
 from subquad.output.terminal import print_line
 from subquad.preparation.preflight import Room, check_parts, storages
-from subquad.ray.train import worker_bundle
+from subquad.ray.train import NODE, machine_of, worker_bundle
 from subquad.record.storage import content_of, put, remove
 from subquad.record.stores import place_at
 
@@ -46,7 +46,7 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
             break
         if not requested:
             print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            bundle = worker_bundle(resources, node_here())
+            bundle = worker_bundle(resources)
             request_resources(bundles=[bundle] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
@@ -95,24 +95,15 @@ def lacking(room: Room, resources: Resources) -> str:
         return str(error)
 
 
-def node_here() -> str:
-    """Ray's resource of which every machine has its own: the driver's."""
-    import ray
-
-    here = ray.get_runtime_context().get_node_id()
-    addresses = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here]
-    return f"node:{addresses[0]}"
-
-
 def _machines(resources: Resources) -> list[tuple[str, float, float]]:
     """Id, CPUs and GPUs of each machine that is alive and that such workers may use."""
     import ray
 
-    wanted = node_here() if resources.storage is None else "CPU"
+    alone = machine_of(resources).get(NODE)
     found = []
     for node in ray.nodes():
         has = node["Resources"]
-        if node["Alive"] and wanted in has:
+        if node["Alive"] and (node["NodeID"] == alone if alone else "CPU" in has):
             found.append((node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0))))
     return found
 

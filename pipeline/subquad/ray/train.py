@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
 # this ends one that does.
 _MOST_FAILURES = 1000
-HERE_SHARE = 0.001
-"""Of the resource that every machine has one of."""
+NODE = "ray.io/node-id"
+"""The label of a machine."""
 _RESIZE_SECONDS = 10.0
 """Between looks of an elastic group of workers for more room."""
 NO_START = {"WorkerGroupStartupTimeoutError": math.inf, "WorkerGroupStartupFailedError": 12}
@@ -38,13 +38,12 @@ that may be: to wait for room is no failure.
 """
 
 
-def fit_worker_group(name: str, resources: Resources, here: str) -> str:
+def fit_worker_group(name: str, resources: Resources) -> str:
     """Let the workers of a group take runs by Ray Train, until there are no more.
 
     Args:
         name: the worker group's.
         resources: number of workers and what each gets.
-        here: see `worker_bundle`.
 
     Returns:
         "", or one of `NO_START`.
@@ -53,7 +52,7 @@ def fit_worker_group(name: str, resources: Resources, here: str) -> str:
 
     failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
     try:
-        fit_workers(_worker_main, {"name": name}, resources, here, failure_config=failures)
+        fit_workers(_worker_main, {"name": name}, resources, failure_config=failures)
     except Exception as error:
         cause = type(getattr(error, "controller_failure", error)).__name__
         if cause not in NO_START:
@@ -66,7 +65,6 @@ def fit_workers(
     function: Callable[[dict[str, Any]], dict[str, Any]],
     config: dict[str, Any],
     resources: Resources,
-    here: str,
     **more: Any,
 ) -> dict[str, Any]:
     """What a module's function returns in the workers of a Ray Train run."""
@@ -88,13 +86,13 @@ def fit_workers(
                 backend="nccl" if resources.gpus_per_worker else "gloo",
                 timeout_s=int(resources.hang_timeout_s),
             ),
-            scaling_config=_workers(resources, here),
+            scaling_config=_workers(resources),
             run_config=RunConfig(name="subquad", storage_path=own, **more),
         )
         return trainer.fit().return_value or {}
 
 
-def _workers(resources: Resources, here: str) -> ScalingConfig:
+def _workers(resources: Resources) -> ScalingConfig:
     from ray.train import ScalingConfig
 
     fewest = resources.fewest
@@ -103,22 +101,31 @@ def _workers(resources: Resources, here: str) -> ScalingConfig:
         num_workers=most if fewest == most else (fewest, most),
         elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
         use_gpu=resources.gpus_per_worker > 0,
-        resources_per_worker=worker_bundle(resources, here),
+        resources_per_worker=worker_bundle(resources),
+        label_selector=machine_of(resources),
     )
 
 
-def worker_bundle(resources: Resources, here: str) -> dict[str, float]:
-    """What Ray reserves for one worker.
-
-    Args:
-        here: Ray's name of the driver's machine, where those stay that reach no storage.
-    """
+def worker_bundle(resources: Resources) -> dict[str, float]:
+    """What Ray reserves for one worker."""
     bundle = {"CPU": resources.cpus_per_worker}
     if resources.gpus_per_worker:
         bundle["GPU"] = resources.gpus_per_worker
-    if resources.storage is None:
-        bundle[here] = HERE_SHARE
     return bundle
+
+
+def machine_of(resources: Resources) -> dict[str, str]:
+    """Labels of where workers may be: the machine of this process, for those that reach no
+    storage.
+    """
+    return this_node() if resources.storage is None else {}
+
+
+def this_node() -> dict[str, str]:
+    """The label that the machine of this process has alone."""
+    import ray
+
+    return {NODE: ray.get_runtime_context().get_node_id()}
 
 
 def _worker_main(config: dict[str, Any]) -> dict[str, Any]:

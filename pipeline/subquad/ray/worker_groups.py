@@ -9,36 +9,30 @@ processes could keep each other's workers out.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from subquad.execution.dispatcher import Dispatcher
 from subquad.experiment.schema import Resources
 from subquad.ray.train import (
-    HERE_SHARE,
     NO_START,
     fit_worker_group,
+    machine_of,
+    this_node,
     work_in_worker_group,
     worker_bundle,
 )
 
 
-def fit_worker_groups(dispatcher: Dispatcher, here: str) -> None:
-    """Let Tune have worker groups until nothing is left to do.
-
-    Args:
-        here: see `worker_bundle`.
-    """
+def fit_worker_groups(dispatcher: Dispatcher) -> None:
+    """Let Tune have worker groups until nothing is left to do."""
     from ray import tune
 
     # It tells of processes that died, whose runs go again.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
         tune.Tuner(
-            tune.with_resources(
-                tune.with_parameters(_worker_group, here=here), partial(_place, here=here)
-            ),
+            tune.with_resources(_worker_group, _place),
             tune_config=tune.TuneConfig(
                 search_alg=_searcher(dispatcher),
                 num_samples=-1,
@@ -83,21 +77,24 @@ def _searcher(dispatcher: Dispatcher) -> Any:
     return QueueSearcher()
 
 
-def _place(config: dict[str, Any], here: str) -> Any:
+def _place(config: dict[str, Any]) -> Any:
     from ray.tune import PlacementGroupFactory
 
     resources = Resources.model_validate(config["resources"])
+    bundle = worker_bundle(resources)
+    machine = machine_of(resources)
     if resources.most > 1:
-        return PlacementGroupFactory([{here: HERE_SHARE}])
-    return PlacementGroupFactory([worker_bundle(resources, here)])
+        bundle = {"memory": 1.0}  # Tune wants something to be reserved
+        machine = this_node()
+    return PlacementGroupFactory([bundle], bundle_label_selector=[machine])
 
 
-def _worker_group(config: dict[str, Any], here: str) -> dict[str, str]:
+def _worker_group(config: dict[str, Any]) -> dict[str, str]:
     """A worker group in its process. Its death counts as one of the run that it has."""
     name = config["name"]
     resources = Resources.model_validate(config["resources"])
     if resources.most > 1:
-        return {"unstarted": fit_worker_group(name, resources, here)}
+        return {"unstarted": fit_worker_group(name, resources)}
     from subquad.engine.group import Group
     from subquad.execution.local import device_of
 

@@ -12,15 +12,14 @@ from subquad.errors import ConfigError
 from subquad.experiment import Run, load_study
 from subquad.experiment.schema import Resources
 from subquad.ray.machines import room_now
-from subquad.ray.train import _brought, worker_bundle
+from subquad.ray.train import NODE, _brought, machine_of, worker_bundle
 from subquad.record.names import ERROR, LAST, RESULT, SEARCH, STUDY
 
 ray = pytest.importorskip("ray")
 
 
 def node(name: str, cpus: float) -> dict:
-    own = {"CPU": cpus, f"node:{name}": 1.0}
-    return {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": own}
+    return {"NodeID": name, "Alive": True, "Resources": {"CPU": cpus}}
 
 
 @pytest.fixture
@@ -34,14 +33,15 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_storage_the_drivers_machine_alone_trains(two_nodes):
     alone = Resources(workers=2)
     room_now(alone).check(alone)
-    assert worker_bundle(alone, "node:10.0.0.1") == {"CPU": 1.0, "node:10.0.0.1": 0.001}
+    assert worker_bundle(alone) == {"CPU": 1.0}
+    assert machine_of(alone) == {NODE: "10.0.0.1"}
     four = Resources(workers=4)
     message = r"4 CPUs asked, the driver's machine \(others need resources\.storage, a place"
     with pytest.raises(ConfigError, match=message):
         room_now(four).check(four)
     shared = Resources(workers=4, storage="/shared")
     room_now(shared).check(shared)
-    assert worker_bundle(shared, "node:10.0.0.1") == {"CPU": 1.0}
+    assert machine_of(shared) == {}
 
 
 @pytest.fixture
