@@ -18,7 +18,7 @@ from subquad_datasets.decode import Decoder
 from subquad_datasets.imagenet import Config
 from subquad_datasets.imagenet.dataset import ImageNet, ShardSplit
 from subquad_datasets.shards.index import write_index
-from subquad_datasets.shards.reader import Shards
+from subquad_datasets.shards.reader import open_shards
 
 SIZE, BATCH = 224, 32
 DRAWN, MEMBERS = 64, 2000
@@ -41,7 +41,7 @@ def readings(folder: Path) -> Iterator[Reading]:
     pictures = [draw_picture(number) for number in range(DRAWN)]
     many, few = folder / "many", folder / "few"
     shard = write_shard(many, [pictures[number % DRAWN] for number in range(MEMBERS)])
-    shards = Shards([shard])
+    shards = open_shards([shard], folder / "root")
     read = {
         "webdataset": lambda: _webdataset(shard),
         "by the index": lambda: (shards.read(row, verify=False) for row in range(MEMBERS)),

@@ -88,6 +88,21 @@ def test_a_killed_run_goes_on_with_the_next_picture(experiment):
     same_after_kills(experiment, [6])
 
 
+def test_a_run_from_a_store_is_that_of_the_folder_though_it_is_killed(experiment, bucket):
+    """Read by loader processes, and with a cache for some of the shards."""
+    shards = experiment.parent / "shards"
+    for path in shards.glob("[!.]*"):
+        bucket.write(f"shards/{path.name}", path.read_bytes())
+    whole = trained(experiment, "whole")
+    cache_gb = sum(path.stat().st_size for path in shards.glob("train-0000[0-2].tar")) / 1e9
+    settings = [f"dataset.params.path={bucket.storage}/shards", "train.loader_workers=1"]
+    settings.append(f"dataset.params.cache_gb={cache_gb}")
+    killed = trained(experiment, "there", *settings, fault="kill@step:6", check=-signal.SIGKILL)
+    cli(["resume", str(killed), "--local"], experiment.parent)
+    assert losses(killed) == losses(whole)
+    assert read_result(killed)["test"] == read_result(whole)["test"]
+
+
 @pytest.mark.extended
 def test_ten_kills_at_random_steps(experiment):
     generator = random.Random(0)

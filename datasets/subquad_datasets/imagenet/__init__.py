@@ -23,7 +23,7 @@ class Config(AugmentConfig):
 
     path: str = param(
         meaning="folder with shards and their indices (subquad data shard, subquad data index); "
-        "one in an object store is copied to this machine first",
+        "one in an object store (s3://, gs://) is read from there, sample by sample",
         path=True,
         min_length=1,
     )
@@ -52,6 +52,13 @@ class Config(AugmentConfig):
         "of shards in random order; null: all samples",
         ge=1,
     )
+    cache_gb: float | None = param(
+        100.0,
+        meaning="of shards in an object store, what is kept on this machine's disk at most; "
+        "null: all of them are copied before the first step",
+        unit="GB",
+        ge=0,
+    )
     verify: Literal["always", "once", "never"] = param(
         "always",
         meaning="when sha256 sums are compared: of each picture whenever "
@@ -74,6 +81,18 @@ class Config(AugmentConfig):
             name = getattr(self, key)
             if "://" in name or PurePath(name).is_absolute() or ".." in PurePath(name).parts:
                 raise ValueError(f"{key} {name!r} must be the name of shards in the folder of path")
+        return self
+
+    @model_validator(mode="after")
+    def _settings_have_an_effect(self) -> Self:
+        streams = "://" in self.path and self.cache_gb is not None
+        if streams and self.verify == "once":
+            raise ValueError(
+                "verify 'once' reads all shards before training, and those in an object store are "
+                "read sample by sample; use always, or cache_gb null"
+            )
+        if "://" not in self.path and self.cache_gb != type(self).model_fields["cache_gb"].default:
+            raise ValueError("cache_gb has no effect with a folder of this machine; leave it out")
         return self
 
     @staticmethod

@@ -9,16 +9,26 @@ from pathlib import Path
 
 import numpy as np
 
-from subquad.data import NO_LABEL, Dataset, DataSpec, Split, SplitName, stratified_validation
+from subquad.data import (
+    NO_LABEL,
+    ArrayBatch,
+    Dataset,
+    DataSpec,
+    Split,
+    SplitName,
+    stratified_validation,
+)
 from subquad.errors import DataError
 from subquad.plan import Permutation, PlanSettings, ShardWindow
+from subquad.record.storage import fetched, is_remote, reaching
+from subquad.record.stores import place_at
 from subquad_datasets.augment.split import PictureSplit
 from subquad_datasets.decode import check_decoder, decode
 from subquad_datasets.guesses import majority
 from subquad_datasets.imagenet import Config
 from subquad_datasets.prepared import prepare_once
 from subquad_datasets.shards.index import find_shards
-from subquad_datasets.shards.reader import Shards
+from subquad_datasets.shards.reader import Shards, open_shards
 from subquad_datasets.shards.source import chosen_classes, read_classes
 from subquad_datasets.shards.write import CLASSES
 from subquad_datasets.text.lines import find_file
@@ -47,6 +57,10 @@ class ShardSplit(PictureSplit):
         data = self.shards.read(int(self.rows[index]), verify=self.config.verify == "always")
         return decode(data, self.config.decoder, max_pixels=self.config.max_pixels)
 
+    def fetch(self, indices: np.ndarray, *, epoch: int, seed: int) -> ArrayBatch:
+        with self.shards.ahead(self.rows[indices % len(self)].tolist()):
+            return super().fetch(indices, epoch=epoch, seed=seed)
+
     def name(self, index: int) -> str:
         return self.shards.name(int(self.rows[index % len(self)]))
 
@@ -58,7 +72,7 @@ class ShardSplit(PictureSplit):
         window = self.config.window
         if settings.bucket_batches or window is None:
             return super().shuffled(settings)
-        sizes = np.bincount(self.shards.shard[self.rows], minlength=len(self.shards.paths))
+        sizes = np.bincount(self.shards.shard_of(self.rows), minlength=len(self.shards.paths))
         return ShardWindow(len(self), settings, tuple(sizes.tolist()), window)
 
     def subset(self, chosen: np.ndarray) -> ShardSplit:
@@ -74,6 +88,7 @@ class ImageNet(Dataset):
     """
 
     config: Config
+    reads_addresses = True
 
     def prepare(self) -> None:
         """Open the indices of TRAIN and TEST, and with `verify: once` compare the sums of all
@@ -113,7 +128,7 @@ class ImageNet(Dataset):
 
     def open_file(self, path: Path, *, labelled: bool) -> ShardSplit:
         """A shard with its index; a picture that cannot be read is an error, not left out."""
-        split = replace(self._part(Shards([path])), strict=True)
+        split = replace(self._part(open_shards([path], self.root)), strict=True)
         if labelled:
             return split
         return replace(split, labels=np.full(len(split), NO_LABEL))
@@ -130,11 +145,18 @@ class ImageNet(Dataset):
         return majority(self._train, split)
 
     def _opened(self, pattern: str) -> Shards:
-        shards = Shards(find_shards([pattern], self.config.path))
+        paths = find_shards([pattern], self._folder)
+        shards = open_shards(paths, self.root, self.config.cache_gb or 0.0)
         if self.config.verify == "once":
             key = {"set": "imagenet", "files": fingerprint(shards.paths), "sums": shards.sums}
             prepare_once(self.root / "imagenet", key, lambda _: shards.check_sums() or {})
         return shards
+
+    @cached_property
+    def _folder(self) -> str:
+        """Where shards are read: the address itself, or its copy on this machine."""
+        path = self.config.path
+        return path if self.config.cache_gb is not None else str(fetched(path, self.root))
 
     @cached_property
     def _shards(self) -> Shards:
@@ -143,7 +165,12 @@ class ImageNet(Dataset):
     @cached_property
     def _names(self) -> Path | None:
         """The file of names, where there is one."""
-        return find_file(Path(self.config.path), CLASSES, endings=("",))
+        folder = place_at(self._folder)
+        if not is_remote(folder):
+            return find_file(folder, CLASSES, endings=("",))
+        names = folder / CLASSES
+        with reaching(names, DataError):
+            return fetched(str(names), self.root) if names.exists() else None
 
     @cached_property
     def _known(self) -> list[str]:
@@ -157,7 +184,7 @@ class ImageNet(Dataset):
     def _classes(self) -> tuple[str, ...]:
         """The classes that are taken."""
         return tuple(
-            chosen_classes(Path(self.config.classes), self._known)
+            chosen_classes(fetched(self.config.classes, self.root), self._known)
             if self.config.classes
             else self._known
         )

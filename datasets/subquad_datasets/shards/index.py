@@ -12,10 +12,10 @@ import hashlib
 import json
 import re
 import tarfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,9 +23,10 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from subquad.errors import DataError
-from subquad.record.storage import put, reaching
+from subquad.record.storage import is_remote, listing, put, reaching, read_ranges
 from subquad.record.stores import place_at
 from subquad.security.limits import MEMBER, allow, read_whole
+from subquad.security.strict_json import parse_json
 from subquad.suggest import to_paste
 from subquad_datasets.tars import open_tar, tar_content, tar_files
 from subquad_datasets.text.lines import is_hidden
@@ -33,6 +34,8 @@ from subquad_datasets.text.lines import is_hidden
 SUFFIX = ".index"
 IMAGES = ("jpg", "jpeg", "png", "gif", "webp")
 LABEL = "cls"
+LABELS = (LABEL, "json", "txt")
+"""Endings of labels; of several the first one counts, as others may be a picture's caption."""
 
 _FORMAT = 1
 _MOST_CLASSES = 1_000_000
@@ -40,6 +43,8 @@ _MOST_SHARDS = 100_000
 _LONGEST_KEY = 1_000
 _LONGEST_HEAD = 100_000
 """Bytes; the keys of all samples are held in memory, each with the room of the longest."""
+_AT_ONCE = 256
+"""Indices that are asked of a store at once."""
 _MAGIC = re.compile(r"[*?[]").search
 
 
@@ -107,24 +112,61 @@ def index_path(shard: Path) -> Path:
 
 
 def read_index(shard: Path) -> ShardIndex:
-    """The index of a shard, which must still have the size that the index says.
-
-    Raises:
-        DataError: shard or index are missing, not readable, damaged, or do not belong together.
-    """
+    """The index of a shard of this machine; see `read_indices`."""
     path = index_path(shard)
     try:
         size = shard.stat().st_size
         data = read_whole(path)
     except FileNotFoundError as error:
-        if error.filename == str(path):
-            remedy = f"; make it: {_maker(shard)}"
-        else:
-            remedy = ""
-        raise DataError(f"{error.filename}: does not exist{remedy}") from None
+        raise _missing(shard, error.filename) from None
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    index = _parsed(path, data, shard)
+    return _checked(shard, size, data)
+
+
+def read_indices(shards: Sequence[Path], files: Mapping[str, Any]) -> Iterator[ShardIndex]:
+    """The indices of shards, in order; each shard must still have the size that its index says.
+
+    Args:
+        files: see `files_of`.
+
+    Raises:
+        DataError: a shard or an index is missing, not readable, damaged, or they do not belong
+            together.
+    """
+    if not is_remote(shards[0]):
+        yield from map(read_index, shards)
+        return
+    for path in (path for shard in shards for path in (shard, index_path(shard))):
+        if str(path) not in files:
+            raise _missing(path.with_name(path.name.removesuffix(SUFFIX)), str(path))
+    for start in range(0, len(shards), _AT_ONCE):
+        some = shards[start : start + _AT_ONCE]
+        paths = map(index_path, some)
+        contents = read_ranges([(path, 0, files[str(path)]["size"]) for path in paths])
+        for shard, data in zip(some, contents, strict=True):
+            yield _checked(shard, files[str(shard)]["size"], data)
+
+
+def files_of(shards: Sequence[Path]) -> dict[str, Mapping[str, Any]]:
+    """What a store says of all files beside shards, by address; nothing of this machine's.
+
+    Raises:
+        DiskError: it cannot be asked.
+    """
+    folders = dict.fromkeys(shard.parent for shard in shards if is_remote(shard))
+    return {
+        str(folder / name): file for folder in folders for name, file in listing(folder).items()
+    }
+
+
+def _missing(shard: Path, path: str) -> DataError:
+    remedy = f"; make it: {_maker(shard)}" if path == str(index_path(shard)) else ""
+    return DataError(f"{path}: does not exist{remedy}")
+
+
+def _checked(shard: Path, size: int, data: bytes) -> ShardIndex:
+    index = _parsed(index_path(shard), data, shard)
     if size != index.size:
         raise DataError(
             f"{shard}: has {size:,} bytes, and its index says {index.size:,}: it was cut off or "
@@ -205,14 +247,16 @@ def _matching(pattern: str, folder: str) -> list[Path]:
             if not is_hidden(shard.name)
         ]
     if not paths:
-        raise DataError(f"{Path(folder) / pattern}: no shard has such a name")
+        raise DataError(f"{'/'.join(filter(None, (folder, pattern)))}: no shard has such a name")
     return paths
 
 
 class _Member(NamedTuple):
-    key: str
+    """A picture or a label. Of a picture `data` is the sha256, of a label all."""
+
     ending: str
     offset: int
+    size: int
     data: bytes
 
 
@@ -246,34 +290,25 @@ def _read_shard(shard: Path) -> ShardIndex:
 
 
 def _rows(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple]:
-    """A row for each sample: those of WebDataset, members one after the other that differ in
-    their endings only.
+    """A row for each sample: those of WebDataset, members that differ in their endings only.
+    They need not be side by side.
     """
-    keys = set[str]()
-    for key, members in groupby(_members(shard, tar), key=lambda member: member.key):
-        parts = list(members)
-        if key in keys:
-            raise DataError(
-                f"{shard}: sample {key} is there twice, or its members are not side by side"
-            )
-        keys.add(key)
-        _refuse_dots(shard, parts)
+    samples = defaultdict[str, list[_Member]](list)
+    for key, member in _members(shard, tar):
+        samples[key].append(member)
+    for key, parts in samples.items():
+        _refuse_dots(shard, key, parts)
         name = key.encode(errors="surrogateescape")
         allow(f"{shard}: sample {key[:100]}", "bytes of its key", len(name), _LONGEST_KEY)
-        image = _only(
-            shard,
-            key,
-            [part for part in parts if part.ending in IMAGES],
-            f"picture ({', '.join(IMAGES)})",
-        )
-        label = _only(
-            shard, key, [part for part in parts if part.ending == LABEL], f"label ({LABEL})"
-        )
-        sha256 = np.frombuffer(hashlib.sha256(image.data).digest(), np.uint8)
-        yield name, image.offset, len(image.data), _label(shard, label), sha256
+        image = _only(shard, key, parts, IMAGES, f"picture ({', '.join(IMAGES)})")
+        endings = {part.ending for part in parts}
+        ending = next((ending for ending in LABELS if ending in endings), LABEL)
+        label = _only(shard, key, parts, (ending,), f"label ({', '.join(LABELS)})")
+        sha256 = np.frombuffer(image.data, np.uint8)
+        yield name, image.offset, image.size, _label(shard, key, label), sha256
 
 
-def _refuse_dots(shard: Path, members: Sequence[_Member]) -> None:
+def _refuse_dots(shard: Path, key: str, members: Sequence[_Member]) -> None:
     """Refuse members of which the name before the last dot is most likely a sample's: a label of
     such a name, or a picture where there is no plain one.
     """
@@ -283,13 +318,14 @@ def _refuse_dots(shard: Path, members: Sequence[_Member]) -> None:
         inside, dot, last = member.ending.rpartition(".")
         if dot and last in sought:
             raise DataError(
-                f"{shard}: {member.key}.{member.ending}: in WebDataset a sample's name ends at its "
-                f"first dot, so this one is called {member.key}; rename it, for example to "
-                f"{member.key}_{inside.replace('.', '_')}.{last}"
+                f"{shard}: {key}.{member.ending}: in WebDataset a sample's name ends at its "
+                f"first dot, so this one is called {key}; rename it, for example to "
+                f"{key}_{inside.replace('.', '_')}.{last}"
             )
 
 
-def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
+def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[tuple[str, _Member]]:
+    """Keys of samples, each with one of its files."""
     from webdataset.tariterators import base_plus_ext
 
     for member in tar_files(shard, tar):
@@ -308,26 +344,38 @@ def _members(shard: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
         # as WebDataset passes over hidden files and such
         if key is not None and ending is not None:
             ending = ending.lower()
-            if ending in (*IMAGES, LABEL):
+            data = b""
+            if ending in (*IMAGES, *LABELS):
                 data = tar_content(shard, tar, member)
-            else:
-                data = b""
-            yield _Member(key, ending, member.offset_data, data)
+            size = len(data)
+            if ending in IMAGES:
+                data = hashlib.sha256(data).digest()
+            yield key, _Member(ending, member.offset_data, size, data)
 
 
-def _only(shard: Path, key: str, members: list[_Member], what: str) -> _Member:
-    if len(members) != 1:
+def _only(
+    shard: Path, key: str, members: Sequence[_Member], endings: Sequence[str], what: str
+) -> _Member:
+    """The member that has one of these endings."""
+    found = [member for member in members if member.ending in endings]
+    if len(found) != 1:
+        raise DataError(f"{shard}: sample {key} has {'more than one' if found else 'no'} {what}")
+    return found[0]
+
+
+def _label(shard: Path, key: str, member: _Member) -> int:
+    """The number of a label; of JSON it may be the value of "label" or "cls"."""
+    text = member.data.strip().decode(errors="replace")
+    if member.ending == "json":
+        try:
+            found = parse_json(text)
+        except ValueError as error:
+            raise DataError(f"{shard}: the label of sample {key}: {error}") from None
+        if isinstance(found, dict):
+            found = found.get("label", found.get(LABEL))
+        text = str(found)
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) < _MOST_CLASSES):
         raise DataError(
-            f"{shard}: sample {key} has {'no' if not members else 'more than one'} {what}"
-        )
-    return members[0]
-
-
-def _label(shard: Path, member: _Member) -> int:
-    text = member.data.strip()
-    if not (text.isdigit() and len(text) < 8 and int(text) < _MOST_CLASSES):
-        raise DataError(
-            f"{shard}: the label of sample {member.key} is {text[:20]!r}, must be "
-            f"0 to {_MOST_CLASSES - 1}"
+            f"{shard}: the label of sample {key} is {text[:20]!r}, must be 0 to {_MOST_CLASSES - 1}"
         )
     return int(text)

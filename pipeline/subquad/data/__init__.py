@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -239,7 +239,13 @@ class Dataset(ABC):
     Args:
         config: the plugin's parameters.
         root: the folder prepared data may be kept in.
+
+    Attributes:
+        reads_addresses: it is given addresses (s3://...) of its parameters that are paths as they
+            are; else what they name is copied to this machine first.
     """
+
+    reads_addresses: ClassVar[bool] = False
 
     def __init__(self, config: Config, root: Path):
         self.config = config

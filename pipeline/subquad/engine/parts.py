@@ -145,18 +145,20 @@ def build_dataset(run: Run) -> Dataset:
 
 
 def open_dataset(found: Resolved, config: Config, root: Path | None = None) -> Dataset:
-    """A data set, prepared; what its parameters give as addresses is brought to this machine first.
+    """A data set, prepared; what its parameters give as addresses is brought to this machine first,
+    unless it reads those itself.
 
     Args:
         root: the folder for prepared data; `data_root()` where None.
     """
     root = root or data_root()
+    kind: type[Dataset] = build_class(found)
     local = {}
-    for name in path_fields(type(config)):
+    for name in () if kind.reads_addresses else path_fields(type(config)):
         address = getattr(config, name)
         if address and "://" in address:
             local[name] = str(fetched(address, root))
-    dataset: Dataset = build_class(found)(config.model_copy(update=local), root)
+    dataset = kind(config.model_copy(update=local), root)
     dataset.prepare()
     return dataset
 

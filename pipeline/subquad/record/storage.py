@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -34,6 +34,7 @@ from subquad.security.limits import allow_disk
 
 SECONDS = 60.0
 """After which a store has not answered, all attempts of its library included."""
+_TRIES = 2
 _SLOWEST = 1e6
 """Bytes a second that a store takes at least."""
 
@@ -124,6 +125,42 @@ def content_of(path: Path) -> bytes:
     with reaching(path), suppress(FileNotFoundError):
         return _do(path, "cat_file", path.path, seconds=60 * SECONDS)
     raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+
+
+def read_ranges(ranges: Sequence[tuple[Path, int, int]]) -> list[bytes]:
+    """Parts of files of one store, asked for at once; what does not come is asked for once more.
+
+    Args:
+        ranges: at least one byte each: file, first byte, end.
+
+    Raises:
+        DataError: one does not come, or not all of it.
+    """
+    found: dict[int, Any] = {}
+    for _ in range(_TRIES):
+        missing = [
+            number for number in range(len(ranges)) if _short(found.get(number), ranges[number])
+        ]
+        if missing:
+            places, starts, ends = zip(*(ranges[number] for number in missing), strict=True)
+            seconds = SECONDS + (sum(ends) - sum(starts)) / _SLOWEST
+            paths = [place.path for place in places]
+            with reaching(places[0].parent, DataError):
+                answers = _do(places[0], "cat_ranges", paths, starts, ends, seconds=seconds)
+            found.update(zip(missing, answers, strict=True))
+    for number, wanted in enumerate(ranges):
+        if reason := _short(found[number], wanted):
+            place, start, end = wanted
+            raise DataError(f"{place}: bytes {start:,} to {end:,} cannot be read: {reason}")
+    return [found[number] for number in range(len(ranges))]
+
+
+def _short(answer: Any, wanted: tuple[Path, int, int]) -> str:
+    """Why an answer is not what was asked for; "" where it is."""
+    if isinstance(answer, bytes):
+        _, start, end = wanted
+        return "" if len(answer) == end - start else f"{len(answer):,} bytes came"
+    return reason_of(answer) if answer else "there was no answer"
 
 
 def stream_of(path: Path) -> IO[bytes]:

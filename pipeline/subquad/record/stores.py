@@ -29,6 +29,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {
         "config_kwargs": {
             "connect_timeout": 5,
+            "max_pool_connections": 64,
             "retries": {"mode": "standard", "total_max_attempts": 2},
         }
     },

@@ -135,7 +135,7 @@ def test_shards_come_in_random_order_and_samples_within_windows(folder):
     )
     assert sorted(first) == sorted(second) == list(range(len(split)))
     assert first.tolist() != second.tolist()
-    assert len(set(split.shards.shard[split.rows[first[:7]]])) <= 3
+    assert len(set(split.shards.shard_of(split.rows[first[:7]]))) <= 3
     whole = (
         opened(folder, window=None)
         .split("train")

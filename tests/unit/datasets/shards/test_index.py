@@ -47,6 +47,32 @@ def test_long_names_and_folders_are_no_obstacle(tmp_path):
     assert write_index(tmp_path / "a.tar").rows["key"].tolist() == [name.encode()]
 
 
+def test_other_layouts_of_webdataset_are_read(tmp_path):
+    """Labels in JSON or text, beside captions and metadata, and files of a sample apart."""
+    files = {
+        "a.webp": PICTURE,
+        "b.jpg": PICTURE + b"b",
+        "c.jpg": PICTURE + b"c",
+        "d.jpg": PICTURE + b"d",
+        "b.json": b'{"label": 7, "caption": "a dog"}',
+        "a.json": b"3",
+        "a.txt": b"a cat",
+        "c.txt": b"5\n",
+        "d.json": b'{"cls": 9}',
+    }
+    rows = write_index_of(tmp_path, files).rows
+    assert rows["key"].tolist() == [b"a", b"b", b"c", b"d"]
+    assert rows["label"].tolist() == [3, 7, 5, 9]
+    data = (tmp_path / "a.tar").read_bytes()
+    found = [data[row["offset"] : row["offset"] + row["size"]] for row in rows]
+    assert found == [PICTURE, PICTURE + b"b", PICTURE + b"c", PICTURE + b"d"]
+
+
+def write_index_of(folder, files):
+    (folder / "a.tar").write_bytes(tar_of(files))
+    return write_index(folder / "a.tar")
+
+
 def linked(kind: bytes) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
@@ -72,7 +98,7 @@ def linked(kind: bytes) -> bytes:
                 ("png",): r"img_22\.5\.png: in WebDataset",
             }.items()
         ),
-        (tar_of({**GOOD, "a.1.jpg": PICTURE, "a.1.cls": b"0"}), r"sample a is there twice"),
+        (tar_of({**GOOD, "a.1.jpg": PICTURE, "a.1.cls": b"0"}), r"a\.1\.cls: in WebDataset"),
         (
             tar_of({"a.jpg": PICTURE, "a.cls": b"0", "a.1.jpg": PICTURE, "a.1.cls": b"0"}),
             r"a\.1\.cls: ",
@@ -81,7 +107,7 @@ def linked(kind: bytes) -> bytes:
         (b"no tar" * 1000, "no plain tar, damaged or cut off"),
         (tar_of({}), "holds no samples"),
         (tar_of({"notes.txt": b"nothing"}), r"sample notes has no picture \(jpg, .*, webp\)"),
-        (tar_of({"a.jpg": PICTURE}), r"sample a has no label \(cls\)"),
+        (tar_of({"a.jpg": PICTURE}), r"sample a has no label \(cls, json, txt\)"),
         (tar_of({"a.cls": b"1"}), "sample a has no picture"),
         (
             tar_of({"a.jpg": PICTURE, "a.png": PICTURE, "a.cls": b"1"}),
@@ -89,15 +115,19 @@ def linked(kind: bytes) -> bytes:
         ),
         (
             tar_of({"a.jpg": PICTURE, "a.cls": b"cat"}),
-            "label of sample a is b'cat', must be 0 to 999999",
+            "label of sample a is 'cat', must be 0 to 999999",
         ),
-        (tar_of({"a.jpg": PICTURE, "a.cls": b"-1"}), "label of sample a is b'-1'"),
+        (tar_of({"a.jpg": PICTURE, "a.cls": b"-1"}), "label of sample a is '-1'"),
         (tar_of({"a.jpg": PICTURE, "a.cls": b"9" * 10_000}), "label of sample a is"),
+        (tar_of({"a.jpg": PICTURE, "a.json": b'{"caption": 1}'}), "label of sample a is 'None'"),
+        (tar_of({"a.jpg": PICTURE, "a.json": b'{"label": 1'}), "the label of sample a: "),
+        (tar_of({"a.jpg": PICTURE, "a.json": b'{"label": true}'}), "label of sample a is 'True'"),
+        (tar_of({"a.jpg": PICTURE, "a.txt": b"a cat"}), "label of sample a is 'a cat'"),
         (
             tar_of(
                 {"a.jpg": PICTURE, "a.cls": b"1", "b.jpg": PICTURE, "b.cls": b"1", "a.PNG": b""}
             ),
-            "sample a is there twice, or its members are not side by side",
+            "sample a has more than one picture",
         ),
         (
             tar_of({"../../x.jpg": PICTURE, "../../x.cls": b"1"}),
