@@ -115,10 +115,14 @@ class Shards:
         """The position of each sample's shard."""
         return np.searchsorted(self._ends, rows, side="right")
 
+    def _place(self, row: int) -> tuple[int, Any]:
+        """The number of a sample's shard, and what the index says of it."""
+        return int(self.shard_of(np.array(row))), self.rows[row]
+
     def name(self, row: int) -> str:
         """Shard and key of a sample."""
-        key = self.rows["key"][row].decode(errors="backslashreplace")
-        return f"{self.paths[self.shard_of(np.array(row))]}: {key}"
+        shard, place = self._place(row)
+        return f"{self.paths[shard]}: {place['key'].decode(errors='backslashreplace')}"
 
     @contextmanager
     def ahead(self, rows: Iterable[int]) -> Iterator[None]:
@@ -145,14 +149,14 @@ class Shards:
                 changed.
             DataError: the object store does not give it.
         """
-        place = self.rows[row]
+        shard, place = self._place(row)
         if row in self._ahead:
             data = self._ahead[row]
         elif is_remote(self.paths[0]):
             data = self._from_store([row])[row]
         else:
             try:
-                data = _part_of(self.paths[self.shard_of(np.array(row))], place)
+                data = _part_of(self.paths[shard], place)
             except OSError as error:
                 raise UnreadableImage(f"cannot be read: {error.strerror or error}") from error
         if len(data) != place["size"]:
@@ -165,8 +169,7 @@ class Shards:
         found = {}
         wanted = {}
         for row in rows:
-            shard = int(self.shard_of(np.array(row)))
-            place = self.rows[row]
+            shard, place = self._place(row)
             data = self._from_cache(shard, place)
             if data is None:
                 start = int(place["offset"])
@@ -175,10 +178,10 @@ class Shards:
                 found[row] = data
         for row, data in zip(wanted, read_ranges(list(wanted.values())), strict=True):
             found[row] = data
-            self._keep(int(self.shard_of(np.array(row))), self.rows[row], data)
+            self._keep(*self._place(row), data)
         return found
 
-    def _from_cache(self, shard: int, place: np.void) -> bytes | None:
+    def _from_cache(self, shard: int, place: Any) -> bytes | None:
         """The bytes of a sample that were kept: what was never written, or not whole, has another
         sha256.
         """
@@ -193,7 +196,7 @@ class Shards:
                 return data
         return None
 
-    def _keep(self, shard: int, place: np.void, data: bytes) -> None:
+    def _keep(self, shard: int, place: Any, data: bytes) -> None:
         """Write a sample where it lies in its shard, into a file that has nothing else of it."""
         if shard >= self._kept:
             return
@@ -221,11 +224,11 @@ class Shards:
                 )
 
 
-def _part_of(path: Path, place: np.void) -> bytes:
+def _part_of(path: Path, place: Any) -> bytes:
     with open(path, "rb", buffering=0) as stream:
         stream.seek(int(place["offset"]))
         return stream.read(int(place["size"]))
 
 
-def _is_whole(data: bytes, place: np.void) -> bool:
+def _is_whole(data: bytes, place: Any) -> bool:
     return hashlib.sha256(data).digest() == place["sha256"].tobytes()
