@@ -13,7 +13,7 @@ import click
 from subquad.cli.folders import short
 from subquad.cli.train import ADDRESS, JOBS
 from subquad.errors import ConfigError, Interrupted, UserError, and_more
-from subquad.output.terminal import console_of, print_line, print_table, print_text, quantity
+from subquad.output.terminal import console_of, print_line, print_table, quantity
 from subquad.paper.file import Paper, Sizes, open_paper, refuse_unknown
 from subquad.registry import recipes
 from subquad.suggest import to_paste
@@ -70,6 +70,7 @@ def paper_command(
     read = open_paper(paper)
     names = _chosen(read, tables)
     from subquad.paper.files import PUBLISHED, write_tables
+    from subquad.reports import print_document
     from subquad.session import Session
 
     failed: dict[str, str] = {}
@@ -85,9 +86,10 @@ def paper_command(
         failed = _train(read, size, names, session, to_paste(*words), dry_run=dry_run)
         if dry_run:
             return 0
-    folder, sheets = write_tables(read, paper, size, names, home)
-    for sheet in sheets:
-        print_text(sheet.text)
+    folder, documents = write_tables(read, paper, size, names, home)
+    for document in documents:
+        print_line(document.title)
+        print_document(document, console_of())
     print_line(f"files   {short(folder)}")
     for name, reason in failed.items():
         print_line(f"{name}: {reason}", err=True)
@@ -121,7 +123,6 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     from subquad.experiment import load_study
     from subquad.paper.grid import STATES, fill
     from subquad.paper.runs import Wanted, missing_runs, runs_on_disk
-    from subquad.paper.sheet import entry_notes
 
     wanted = Wanted(paper, size, names, load_study)
     there = runs_on_disk(root)
@@ -129,7 +130,7 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     for name, grid in fill(paper, names, wanted, there).items():
         entries = grid.shown.values()
         states = Counter(entry.state for entry in entries)
-        notes = Counter(itertools.chain.from_iterable(map(entry_notes, entries)))
+        notes = Counter(itertools.chain.from_iterable(entry.notes for entry in entries))
         why = "; ".join(f"{count} {note}" for note, count in notes.most_common(2))
         comparable = sum(entry.is_comparable for entry in entries)
         counts = [states[state] or "" for state in STATES]
@@ -184,8 +185,7 @@ def _drive(study: Study, session: Session, again: str) -> dict[str, str]:
 
     console = console_of()
     print_line(f"{quantity(len(study.pending), 'run')} in {short(study.folder)}")
-    report = partial(make_report, [], console)
-    outcome = drive(study, Display(console), session.executor, report)
+    outcome = drive(study, Display(console), session.executor, partial(make_report, [], console))
     if outcome.signum and outcome.unfinished:
         options = to_paste(*session.executor.options).removeprefix("subquad")
         raise Interrupted(outcome.signum, f"stopped; go on with: {again}{options}")

@@ -147,8 +147,7 @@ def _print(console: Console, text: str) -> None:
 
 def _place(folder: Path) -> str:
     """Machine and process of a run's newest attempt; "" where that is damaged."""
-    newest = read_attempts(folder)[-1:]
-    return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in newest)
+    return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in read_attempts(folder)[-1:])
 
 
 def _values(run: Run, record: Record) -> str:

@@ -41,7 +41,7 @@ MEASURED: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class CellRuns:
+class _CellRuns:
     """A cell of a table, before anything is known of its runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class Wanted:
         self.size = size
         self.tables = tuple(tables)
         self.studies: dict[str, Study] = {}
-        self.cells: dict[tuple[str, str, str], CellRuns] = {}
+        self.cells: dict[tuple[str, str, str], _CellRuns] = {}
         for name in dict.fromkeys(paper.tables[table].study for table in self.tables):
             experiment = paper.experiment(name, size)
             if experiment is not None:
@@ -105,12 +105,12 @@ class Wanted:
     def _at(self, table: str) -> Given:
         return self.paper.place.at("tables").at(table)
 
-    def _cell(self, name: str, row: str, column: str) -> CellRuns:
+    def _cell(self, name: str, row: str, column: str) -> _CellRuns:
         table = self.paper.tables[name]
         line = table.rows[row]
         place = table.columns[column]
         metric = place.metric or table.metric
-        cell = CellRuns(metric, metric_of(MEASURED, metric))
+        cell = _CellRuns(metric, metric_of(MEASURED, metric))
         study = self.studies.get(table.study)
         reason = line.missing or place.missing
         if table.command:
@@ -135,15 +135,14 @@ class Wanted:
             raise at.wrong(f"means several runs: {words}; say which by more axes in `runs`")
         declared = {**MEASURED, **runs[0].goal.reports}
         refuse_unknown(metric, declared, "metric", at)
-        return CellRuns(metric, metric_of(declared, metric), tuple(runs))
+        return _CellRuns(metric, metric_of(declared, metric), tuple(runs))
 
 
 def _refuse_no_label(place: Given, study: Study, key: str, label: str) -> None:
     """Refuse a row or column that is no run."""
     axes = {axis.key: axis for axis in study.file.axes}
     refuse_unknown(key, axes, "axis", place)
-    known = axes[key].known or {run.labels[key] for run in study.runs}
-    refuse_unknown_label(place, label, known)
+    refuse_unknown_label(place, label, axes[key].known or {run.labels[key] for run in study.runs})
 
 
 @dataclass(frozen=True)

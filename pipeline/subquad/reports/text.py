@@ -5,12 +5,12 @@ else as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
-from subquad.output.terminal import DASH
+from subquad.output.terminal import DASH, quantity
 from subquad.plugin.metric import Metric, metric_of
 
 Values = dict[str, Any]
@@ -18,6 +18,9 @@ Values = dict[str, Any]
 
 Setting = tuple[tuple[str, str], ...]
 """What tells rows apart: dotted keys with their values as text."""
+
+_Thing = TypeVar("_Thing")
+_Key = TypeVar("_Key", bound=Hashable)
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -51,6 +54,14 @@ class Spread:
         return Spread(mean, math.sqrt(squares / (count - 1)), count)
 
 
+def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Key, list[_Thing]]:
+    """Things by their key, both in the order in which they come up."""
+    groups: dict[_Key, list[_Thing]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
+
+
 def score_text(metric: Metric, value: Spread | float | None) -> str:
     """`98.56 ± 0.16`, without the unit; without ± for one value."""
     if value is None:
@@ -66,6 +77,15 @@ def score_text(metric: Metric, value: Spread | float | None) -> str:
 def p_text(p_value: float) -> str:
     """`0.031`, `< 0.001`."""
     return "< 0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+
+
+def near_published(gaps: Collection[float], tolerance: float) -> str:
+    """How many of ours less a comparable published number are near 0, below and above."""
+    rounded = [round(gap, 9) for gap in gaps]
+    below = sum(gap < -tolerance for gap in rounded)
+    above = sum(gap > tolerance for gap in rounded)
+    near = f"{len(gaps) - below - above} within {tolerance:.1f} points"
+    return f"{quantity(len(gaps), 'comparable cell')}: {near}, {below} below, {above} above"
 
 
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
