@@ -20,6 +20,7 @@ from subquad.suggest import to_paste
 
 if TYPE_CHECKING:
     from subquad.experiment import Study
+    from subquad.reports import ReportDocument
     from subquad.session import Session
 
 _SIZES = tuple(Sizes.model_fields)
@@ -70,7 +71,6 @@ def paper_command(
     read = open_paper(paper)
     names = _chosen(read, tables)
     from subquad.paper.files import PUBLISHED, write_tables
-    from subquad.reports import print_document
     from subquad.session import Session
 
     failed: dict[str, str] = {}
@@ -87,9 +87,7 @@ def paper_command(
         if dry_run:
             return 0
     folder, documents = write_tables(read, paper, size, names, home)
-    for document in documents:
-        print_line(document.title)
-        print_document(document, console_of())
+    _print_tables(documents)
     print_line(f"files   {short(folder)}")
     for name, reason in failed.items():
         print_line(f"{name}: {reason}", err=True)
@@ -100,6 +98,14 @@ def _list_papers() -> None:
     papers = [open_paper(name) for name in recipes(below="papers")]
     rows = [(paper.name, paper.said.title, ", ".join(paper.tables)) for paper in papers]
     print_table(("paper", "title", "tables"), rows, cut="title")
+
+
+def _print_tables(documents: list[ReportDocument]) -> None:
+    from subquad.reports import print_document
+
+    for document in documents:
+        print_line(document.title)
+        print_document(document, console_of())
 
 
 def _chosen(paper: Paper, tables: str | None) -> list[str]:
@@ -130,12 +136,13 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     for name, grid in fill(paper, names, wanted, there).items():
         entries = grid.shown.values()
         states = Counter(entry.state for entry in entries)
-        notes = Counter(itertools.chain.from_iterable(entry.notes for entry in entries))
+        notes = Counter(note for entry in entries for note in entry.notes)
         why = "; ".join(f"{count} {note}" for note, count in notes.most_common(2))
-        comparable = sum(entry.is_comparable for entry in entries)
-        counts = [states[state] or "" for state in STATES]
         why += and_more(len(notes) - 2)
-        rows.append((name, len(entries), *counts, comparable or "", why or grid.table.command))
+        counts = [*map(states.get, STATES), sum(entry.is_comparable for entry in entries)]
+        rows.append(
+            (name, len(entries), *[count or "" for count in counts], why or grid.table.command)
+        )
     print_table(("table", "cells", *STATES, "comparable", "why not"), rows, cut="why not")
     left = sum(map(len, missing_runs(wanted, there).values()))
     words = to_paste("paper", paper.name, "--size", size, "--dry-run")

@@ -172,14 +172,11 @@ def runs_on_disk(root: Path) -> dict[str, OnDisk]:
         result = find_file(Result, folder)
         is_finished = result is not None and result.status == "finished"
         if digest not in found or is_finished or not found[digest].is_finished:
-            found[digest] = OnDisk(folder, is_finished, _rate(result))
+            rate = None
+            if result and result.flops_per_step and result.seconds_per_step:
+                rate = result.flops_per_step / result.seconds_per_step
+            found[digest] = OnDisk(folder, is_finished, rate)
     return found
-
-
-def _rate(result: Result | None) -> float | None:
-    if result is None or not result.flops_per_step or not result.seconds_per_step:
-        return None
-    return result.flops_per_step / result.seconds_per_step
 
 
 def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCosts) -> str:
@@ -195,18 +192,13 @@ def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCos
             steps, _ = costs.steps(run)
             flops += steps * (costs.cost(run).flops_per_step or 0)
         except UserError as error:
-            unknown[str(error)] = None
-    words = [f"{quantity(len(runs), 'run')} to train: {flops:.2g} FLOPs"]
-    rates = [known.rate for known in there.values() if known.rate]
-    if rates:
+            unknown[f"not counted: {error}"] = None
+    hours = "hours are told once a run is finished here"
+    if rates := [known.rate for known in there.values() if known.rate]:
         rate = median(rates)
-        seen = quantity(len(rates), "finished run")
-        hours = flops / rate / 3600
-        words.append(f"{hours:.2g} h at {rate:.2g} FLOPs/s, the median of {seen} here")
-    else:
-        words.append("hours are told once a run is finished here")
-    words += [f"not counted: {reason}" for reason in unknown]
-    return "; ".join(words)
+        seen = f"the median of {quantity(len(rates), 'finished run')} here"
+        hours = f"{flops / rate / 3600:.2g} h at {rate:.2g} FLOPs/s, {seen}"
+    return "; ".join([f"{quantity(len(runs), 'run')} to train: {flops:.2g} FLOPs", hours, *unknown])
 
 
 def missing_runs(wanted: Wanted, there: Mapping[str, OnDisk]) -> dict[str, list[Run]]:

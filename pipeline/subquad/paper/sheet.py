@@ -23,45 +23,53 @@ def section_of(grid: Grid, *, only_published: bool = False) -> Section:
     printed = {key: entry.printed for key, entry in shown.items() if entry.printed}
     cautions = [set(number.cautions) for number in printed.values()]
     common = set[str]().union(*cautions).intersection(*cautions)
-    ours = {key: (entry.text, entry.notes) for key, entry in shown.items()}
-    theirs = {
-        key: (number.text, [f"printed: {text}" for text in number.cautions if text not in common])
-        for key, number in printed.items()
-    }
     own_signs = _signs(grid, {key: entry.value for key, entry in shown.items() if entry.is_ours})
-    printed_signs = _signs(grid, {key: number.value for key, number in printed.items()})
-    layers = [("", ours, own_signs), (" †", theirs, printed_signs)]
+    ours = {key: (entry.text, entry.notes, own_signs.get(key)) for key, entry in shown.items()}
+    signs = _signs(grid, {key: number.value for key, number in printed.items()})
+    theirs = {}
+    for key, number in printed.items():
+        notes = [f"printed: {text}" for text in number.cautions if text not in common]
+        theirs[key] = (number.text, notes, signs.get(key))
+    layers = {"": ours, " †": theirs}
     if only_published and set(grid.columns) & grid.table.columns.keys():
-        del layers[0]
+        del layers[""]
+    sentences = [*_sentences(grid, only_published)]
+    if printed:
+        sources = sorted({number.reference for number in printed.values()})
+        sentences.append(f"†: {', '.join(sources)}, as printed.")
+    return Section(
+        title=grid.table.title,
+        name=f"{grid.paper}-{grid.name}",
+        table=_table(grid, layers),
+        lines=(*sentences, *[f"Printed numbers: {text}." for text in sorted(common)]),
+    )
+
+
+_Cells = Mapping[Key, tuple[str, list[str], Sign | None]]
+"""Texts, with what must be known of them and their signs."""
+
+
+def _table(grid: Grid, layers: Mapping[str, _Cells]) -> Table | None:
+    """A line for each of the grid's in each layer that has some of it; the second stands apart."""
     lines: list[tuple[str, ...]] = []
     apart = []
     signs: dict[tuple[int, int], Sign] = {}
     notes = {}
     for name, keys in grid.lines.items():
-        for mark, cells, signs_of in layers:
-            if mark and cells.keys() & set(keys):
-                apart.append(len(lines))
-            elif mark:
+        for mark, cells in layers.items():
+            if not cells.keys() & set(keys):
                 continue
+            if mark:
+                apart.append(len(lines))
+            texts = [name + mark]
             for place, key in enumerate(keys, 1):
-                if key in cells:
-                    notes[len(lines), place] = cells[key][1]
-                if key in signs_of:
-                    signs[len(lines), place] = signs_of[key]
-            lines.append((name + mark, *[cells[key][0] if key in cells else "" for key in keys]))
-    sentences = [*_sentences(grid, only_published)]
-    if printed:
-        sources = sorted({number.reference for number in printed.values()})
-        sentences.append(f"†: {', '.join(sources)}, as printed.")
-    sentences += [f"Printed numbers: {text}." for text in sorted(common)]
-    columns = tuple(grid.rows) if grid.table.transposed else grid.columns
-    table = Table(("", *columns), tuple(lines), columns, apart, signs, notes)
-    return Section(
-        title=grid.table.title,
-        name=f"{grid.paper}-{grid.name}",
-        table=table if lines else None,
-        lines=tuple(sentences),
-    )
+                text, notes[len(lines), place], sign = cells.get(key, ("", [], None))
+                texts.append(text)
+                if sign:
+                    signs[len(lines), place] = sign
+            lines.append(tuple(texts))
+    columns = grid.rows if grid.table.transposed else grid.columns
+    return Table(("", *columns), tuple(lines), columns, apart, signs, notes) if lines else None
 
 
 def _signs(grid: Grid, values: Mapping[Key, float]) -> dict[Key, Sign]:

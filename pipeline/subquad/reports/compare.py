@@ -145,7 +145,8 @@ def _compare(
     minuend, subtrahend = (answer.scores for answer in pair)
     notes = list(_unlike(first, second, known))
     reason = pair[0].reason or pair[1].reason
-    if not reason and not np.array_equal(*[np.asarray(answer.samples) for answer in pair]):
+    samples, others = (np.asarray(answer.samples) for answer in pair)
+    if not reason and not np.array_equal(samples, others):
         reason = _OTHER_SAMPLES
     if reason:
         minuend = replace(minuend, by_sample=None)

@@ -68,10 +68,10 @@ def write_document(
     times = Counter[str]()
     for chart in document.charts if charts else ():
         times[chart.file_name] += 1
-        again = times[chart.file_name]
-        name = f"{chart.file_name}~{again}" if again > 1 else chart.file_name
+        again = f"~{times[chart.file_name]}" if times[chart.file_name] > 1 else ""
         for kind in ("svg", "pdf"):
-            contents[folder / _PICTURES / f"{name}.{kind}"] = chart.saved(kind)
+            path = folder / _PICTURES / f"{chart.file_name}{again}.{kind}"
+            contents[path] = chart.saved(kind)
     for path, content in contents.items():
         write_text(path, content)
     return list(contents)

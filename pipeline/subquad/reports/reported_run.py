@@ -207,7 +207,7 @@ class ReportedRun(Result):
             return None
         return self.test.metrics.get(metric)
 
-    def metrics_on(self, split: str, evaluation: Measured | None) -> Mapping[str, float]:
+    def metrics_on(self, split: str, evaluation: Measured | None) -> Mapping[str, float | None]:
         """Those of an evaluation, if that was on this split."""
         return evaluation.metrics if evaluation and evaluation.split == split else {}
 

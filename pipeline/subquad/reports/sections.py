@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-import pandas as pd
-
 from subquad.errors import and_more
 from subquad.output.terminal import DASH
 from subquad.reports.charts import curve_chart, training_charts
@@ -18,7 +16,7 @@ from subquad.reports.model import Comparison, Curve, Mean, Report
 from subquad.reports.overview import overview
 from subquad.reports.published import source_title
 from subquad.reports.results_section import in_short, line_names, line_score, results_section
-from subquad.reports.text import Values, p_text, score_text
+from subquad.reports.text import Values, grouped, p_text, score_text
 from subquad.reports.values import report_values
 
 _EXAMPLE = 400
@@ -92,14 +90,12 @@ def _sections(report: Report) -> Iterator[Section]:
 
 def _examples(examples: Sequence[Values]) -> Section:
     """The first texts of each data set, the target before what the mixers wrote."""
-    texts = pd.DataFrame(examples)
     cells: list[dict[str, str]] = []
     targets = []
-    for (dataset, number, target), of_sample in texts.groupby(
-        ["dataset", "sample", "target"], sort=False
-    ):
+    samples = grouped(examples, lambda text: (text["dataset"], text["sample"], text["target"]))
+    for (dataset, number, target), texts in samples.items():
         targets.append(len(cells))
-        said = [("target", target), *zip(of_sample["mixer"], of_sample["answer"], strict=True)]
+        said = [("target", target), *[(text["mixer"], text["answer"]) for text in texts]]
         for name, text in said:
             about = {"data set": dataset, "sample": str(number), "by": name}
             cells.append({**about, "text": _shortened(text)})

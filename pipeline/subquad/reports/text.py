@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from subquad.output.terminal import DASH, quantity
@@ -46,12 +46,7 @@ class Spread:
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
-        count = len(known)
-        mean = math.fsum(known) / count
-        if count == 1:
-            return Spread(mean, None, count)
-        squares = math.fsum((value - mean) ** 2 for value in known)
-        return Spread(mean, math.sqrt(squares / (count - 1)), count)
+        return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
 
 
 def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Key, list[_Thing]]:
@@ -92,29 +87,22 @@ def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> 
     """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are
     among the scores.
     """
-    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
-    known = {name: pair for name, pair in ends.items() if scores.keys() >= set(pair)}
-    of_intervals = set(chain.from_iterable(known.values()))
     lines: list[str] = []
     for name, value in scores.items():
-        if name in of_intervals:
+        stem = name.removesuffix("_low").removesuffix("_high")
+        if stem != name and scores.keys() >= {stem, f"{stem}_low", f"{stem}_high"}:
             continue
         metric = metric_of(metrics, name)
         line = f"{metric.with_unit} {metric.number(value)}"
-        if name in known:
-            low, high = known[name]
-            line += f" {metric.interval(scores[low], scores[high])}"
+        if scores.keys() >= {f"{name}_low", f"{name}_high"}:
+            line += f" {metric.interval(scores[f'{name}_low'], scores[f'{name}_high'])}"
         lines.append(line)
     return lines
 
 
 def short_setting(setting: Setting) -> str:
     """`order=4, lr=0.001`: the last word of each key."""
-    words = []
-    for key, value in setting:
-        _, _, name = key.rpartition(".")
-        words.append(f"{name}={value}")
-    return ", ".join(words)
+    return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in setting)
 
 
 def in_order(text: str) -> tuple[float, str]:
