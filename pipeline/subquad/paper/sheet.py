@@ -36,7 +36,7 @@ def section_of(grid: Grid, *, only_published: bool = False) -> Section:
     sentences = [*_sentences(grid, only_published)]
     if printed:
         sources = sorted({number.reference for number in printed.values()})
-        sentences.append(f"†: {', '.join(sources)}, as printed.")
+        sentences.append(f"†: {', '.join(sources)}, as printed; their best are marked apart.")
     return Section(
         title=grid.table.title,
         name=f"{grid.paper}-{grid.name}",
