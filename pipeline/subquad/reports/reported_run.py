@@ -230,8 +230,8 @@ class ReportedRun(Result):
 
 
 def _plugin(facts: dict[str, Any]) -> str:
-    """`mixer running-mean acme-mixers 1.2 0f3c52d1a9e4...`."""
-    return " ".join(str(value) for value in facts.values() if value)
+    """`distribution acme-mixers, kind mixer, name running-mean, ...`."""
+    return ", ".join(f"{key} {value}" for key, value in facts.items() if value)
 
 
 def setting_text(value: Any) -> str:

@@ -201,7 +201,8 @@ def test_every_run_has_its_origin(factory):
     for name, value in {
         "git.commit": "1234567890abcdef",
         "git.dirty": "True",
-        "plugins": f"mixer agf acme-mixers 1.2 {'0f3c' * 16}",
+        "plugins": "distribution acme-mixers, kind mixer, name agf, "
+        f"sha256 {'0f3c' * 16}, version 1.2",
         "packages.torch": "2.13.0",
     }.items():
         assert f"<dt>{name}</dt><dd>{value}</dd>" in source
