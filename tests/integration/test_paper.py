@@ -23,7 +23,7 @@ from subquad.experiment import load_study
 from subquad.paper.file import open_paper
 from subquad.paper.grid import Entry, Grid
 from subquad.paper.runs import Wanted, missing_runs
-from subquad.paper.sheet import printed_sheet
+from subquad.paper.sheet import section_of
 from subquad.reports.text import Spread
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "paper.md"
@@ -175,7 +175,7 @@ def test_printed_numbers_are_tested_alone(place: Path, capsys):
     text = (place / "papers/agf-published/table-1.tex").read_text()
     for column, benchmark in {"EC": "EthanolConcentration", "HW": "Handwriting"}.items():
         best = str(table[benchmark].idxmax())
-        line = next(line for line in text.split("\\\\\n") if line.startswith(f"\\textit{{{best}}}"))
+        line = next(line for line in text.split("\\\\\n") if f"\\textit{{{best} " in line)
         assert f"\\textbf{{{shown[best, column]['text']}}}" in line
     assert not list(place.glob("runs/*"))
 
@@ -270,7 +270,7 @@ def grid_of(entries: dict[tuple[str, str], Entry]) -> Grid:
     paper = open_paper("agf").tables["1"]
     lines = dict.fromkeys(rows, paper.rows["AGF"])
     table = paper.model_copy(update={"rows": lines, "derived": {}})
-    return Grid("1", table, "Table 1", tuple(columns), entries)
+    return Grid("agf", "1", table, "Table 1", tuple(columns), entries)
 
 
 def test_marks_are_of_whole_real_runs_alone():
@@ -287,15 +287,16 @@ def test_marks_are_of_whole_real_runs_alone():
         "e": entry(80.0),
         "f": Entry(digits=1, missing="not run"),
     }
-    sheet = printed_sheet(grid_of({(row, "x"): value for row, value in values.items()}))
-    marks = {name: line[0].mark for name, _, line in sheet.lines}
-    assert marks == {"a": "", "b": "", "c": "best", "d": "best", "e": "second", "f": ""}
-    assert sheet.notes == {
-        "a": "stand-in data",
-        "b": "unfinished: 1 of 2 seeds",
-        "c": "missing: not run",
+    section = section_of(grid_of({(row, "x"): value for row, value in values.items()}))
+    assert section.table
+    signs = {section.table.lines[line][0]: sign for (line, _), sign in section.table.signs.items()}
+    assert signs == {"c": "*", "d": "*", "e": "_"}
+    assert section.table.letters == {
+        "stand-in data": "a",
+        "unfinished: 1 of 2 seeds": "b",
+        "missing: not run": "c",
     }
-    assert sheet.sentences[0] == "6 cells: 3 ours, 1 stand-in, 1 unfinished, 1 missing."
+    assert section.lines[0] == "6 cells: 3 ours, 1 stand-in, 1 unfinished, 1 missing."
 
 
 def test_the_verdict_counts_comparable_cells():
@@ -313,9 +314,10 @@ def test_the_verdict_counts_comparable_cells():
     entries["other", "x"] = Entry(
         spread=Spread(1.0, None, 1), digits=1, printed=printed, differs="epochs 2, published 100"
     )
-    sheet = printed_sheet(grid_of(entries))
-    assert "6 comparable cells: 3 within 1.0 points, 2 below, 1 above." in sheet.sentences
-    assert "not comparable: epochs 2, published 100" in sheet.notes.values()
+    section = section_of(grid_of(entries))
+    assert section.table
+    assert "6 comparable cells: 3 within 1.0 points, 2 below, 1 above." in section.lines
+    assert "not comparable: epochs 2, published 100" in section.table.letters
 
 
 HOSTILE = (

@@ -35,7 +35,7 @@ def test_a_run_finds_the_published_rows_of_its_data_set(
     run = Path(result["folder"])
     assert json.loads((run / RESULT).read_text())["published_keys"] == {"benchmark": "listops"}
     report = read_report([run])
-    found = report.published(report.rows[0])
+    found = report.beside[report.rows[0]]
     assert [(row.published.source, row.published.value) for row in found] == [
         ("wi2025agf", 37.1),
         ("francois2025cur", 37.11),

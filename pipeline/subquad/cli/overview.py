@@ -30,7 +30,7 @@ _COPIES = "mlartifacts"
 
 
 @dataclass(frozen=True)
-class Overview:
+class _Overview:
     """What is said of one folder.
 
     Attributes:
@@ -75,13 +75,19 @@ def runs_command(folder: Path, as_json: bool) -> None:
         return print_json([asdict(line) for line in lines])
     if not lines:
         return print_line(f"{folder}: no runs below it")
-    rows: list[tuple[str, ...]] = []
-    for line in lines:
-        age = duration(line.age)
-        done = f"{line.done} of {line.of}"
-        size = f"{line.bytes / 1e6:,.1f} MB"
-        rows.append((line.folder, line.kind, line.state, age, done, line.score, size))
-    return print_table(("folder", "what", "state", "age", "done", "best score", "size"), rows)
+    shown = [
+        {
+            "folder": line.folder,
+            "what": line.kind,
+            "state": line.state,
+            "age": duration(line.age),
+            "done": f"{line.done} of {line.of}",
+            "best score": line.score,
+            "size": f"{line.bytes / 1e6:,.1f} MB",
+        }
+        for line in lines
+    ]
+    return print_table(list(shown[0]), [list(line.values()) for line in shown])
 
 
 def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
@@ -90,71 +96,57 @@ def _below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
         yield folder
         return
     with suppress(OSError):
-        entries = {}
-        if depth:
-            entries = {entry.name: entry for entry in os.scandir(folder)}
-        for name in sorted(entries):
-            if name.startswith(".") or name == _COPIES:
-                continue
-            if entries[name].is_dir(follow_symlinks=False):
-                yield from _below(folder / name, depth - 1)
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if depth else ():
+            is_hidden = entry.name.startswith(".") or entry.name == _COPIES
+            if not is_hidden and entry.is_dir(follow_symlinks=False):
+                yield from _below(folder / entry.name, depth - 1)
 
 
 def _mark_of(folder: Path) -> str:
     """The file that says what a folder is; "" where it has none."""
-    return next(iter([name for name in _KINDS if (folder / name).is_file()]), "")
+    return next((name for name in _KINDS if (folder / name).is_file()), "")
 
 
-def _line(folder: Path) -> Overview:
+def _line(folder: Path) -> _Overview:
     mark = _mark_of(folder)
     parts = _parts(folder, mark)
     results = _results(parts)
-    # the first file of a folder is never written again
-    started = (folder / mark).lstat().st_mtime
     summary = find_file(SearchSummary, folder) if mark == SEARCH else None
-    failed = [result for result in results if result.status == "failed"]
-    is_ended = bool(results) and len(results) == len(parts)
+    failed = sum(result.status == "failed" for result in results)
     if _is_locked(folder) or _is_locked(folder / FINAL):
         state = "running"
-    elif summary is None and not is_ended:
+    elif summary is None and not (results and len(results) == len(parts)):
         state = "stopped"
-    elif failed and mark != SEARCH:
-        state = f"{len(failed)} failed"
     else:
-        state = "finished"
-    score = _best_trial(summary) if mark == SEARCH else _best_row(results)
-    return Overview(
+        state = f"{failed} failed" if failed and mark != SEARCH else "finished"
+    return _Overview(
         folder=str(folder),
         kind=_KINDS[mark],
         state=state,
-        age=max(0.0, time.time() - started),
+        # the first file of a folder is never written again
+        age=max(0.0, time.time() - (folder / mark).lstat().st_mtime),
         done=len(results),
         of=len(parts),
-        score=score,
+        score=_best_trial(summary) if mark == SEARCH else _best_row(results),
         bytes=_bytes(folder),
     )
 
 
 def _parts(folder: Path, mark: str) -> list[Path]:
     """The runs of a study, the trials of a search, or the run itself."""
-    if mark == SEARCH:
-        found = folder.glob(f"{TRIALS}/*/*")
-    elif mark == STUDY:
-        found = folder.glob(f"{CELLS}/*")
-    else:
+    if mark == EXPERIMENT:
         return [folder]
-    return sorted(path for path in found if path.is_dir())
+    found = folder.glob(f"{TRIALS}/*/*" if mark == SEARCH else f"{CELLS}/*")
+    return sorted(filter(Path.is_dir, found))
 
 
 def _results(runs: Sequence[Path]) -> list[Result]:
     """Of the runs that have one."""
-    found = list[Result]()
+    found = []
     for run in runs:
         with suppress(RunError):  # a link
-            result = find_file(Result, run)
-            if result:
-                found.append(result)
-    return found
+            found.append(find_file(Result, run))
+    return [result for result in found if result]
 
 
 def _best_row(results: Sequence[Result]) -> str:
@@ -165,45 +157,42 @@ def _best_row(results: Sequence[Result]) -> str:
     if len({result.compared for result in tested}) != 1:
         return ""
     name = tested[0].compared
-    rows = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
-    datasets = {result.dataset for result in tested}
+    scores = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
     for result in tested:
-        row = str(result.axes.get("mixer", result.mixer))
-        assert result.test
-        rows[row][result.dataset].append(result.test.score(name))
+        if result.test:
+            row = str(result.axes.get("mixer", result.mixer))
+            scores[row][result.dataset].append(result.test.score(name))
+    datasets = {result.dataset for result in tested}
     means = {
-        row: mean(map(mean, scores.values()))
-        for row, scores in rows.items()
-        if scores.keys() == datasets
+        row: mean(map(mean, found.values()))
+        for row, found in scores.items()
+        if found.keys() == datasets
     }
-    if not means:
-        return ""
     over = f", mean of {len(datasets)} data sets" if len(datasets) > 1 else ""
-    return f"{_best_of(means, dict.fromkeys(means, tested[0].shown(name)))}{over}"
+    best = _best_of(means, dict.fromkeys(means, tested[0].shown(name)))
+    return f"{best}{over}" if best else ""
 
 
 def _best_trial(summary: SearchSummary | None) -> str:
     """The best validation score of a search."""
-    values: dict[str, float] = {}
-    metrics: dict[str, Metric] = {}
-    for candidate in summary.candidates if summary else ():
-        if candidate.best:
-            values[candidate.label] = candidate.best.value
-            metrics[candidate.label] = metric_of(candidate.metrics, candidate.metric)
-    if not values:
-        return ""
-    return f"validation {_best_of(values, metrics)}"
+    found = [candidate for candidate in summary.candidates if candidate.best] if summary else []
+    values = {entry.label: entry.best.value for entry in found if entry.best}
+    best = _best_of(
+        values, {entry.label: metric_of(entry.metrics, entry.metric) for entry in found}
+    )
+    return f"validation {best}" if best else ""
 
 
 def _best_of(values: Mapping[str, float], metrics: Mapping[str, Metric]) -> str:
-    """The best value, and whose it is where there are several; as the first one's metric judges."""
-    first = next(iter(metrics.values()))
-    choose = max if first.mode == "max" else min
-    best = choose(values, key=lambda label: values[label])
+    """The best value, and whose it is where there are several; as the first one's metric judges.
+    "" without any.
+    """
+    if not values:
+        return ""
+    choose = max if next(iter(metrics.values())).mode == "max" else min
+    best = choose(values, key=values.__getitem__)
     text = metrics[best].text(values[best])
-    if len(values) == 1:
-        return text
-    return f"{text} ({best})"
+    return text if len(values) == 1 else f"{text} ({best})"
 
 
 def _is_locked(folder: Path) -> bool:
@@ -212,9 +201,8 @@ def _is_locked(folder: Path) -> bool:
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
-    shared_at_once = fcntl.LOCK_SH | fcntl.LOCK_NB
     try:
-        fcntl.flock(descriptor, shared_at_once)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:

@@ -13,13 +13,14 @@ import click
 from subquad.cli.folders import short
 from subquad.cli.train import ADDRESS, JOBS
 from subquad.errors import ConfigError, Interrupted, UserError, and_more
-from subquad.output.terminal import console_of, print_line, print_table, print_text, quantity
+from subquad.output.terminal import console_of, print_line, print_table, quantity
 from subquad.paper.file import Paper, Sizes, open_paper, refuse_unknown
 from subquad.registry import recipes
 from subquad.suggest import to_paste
 
 if TYPE_CHECKING:
     from subquad.experiment import Study
+    from subquad.reports import ReportDocument
     from subquad.session import Session
 
 _SIZES = tuple(Sizes.model_fields)
@@ -85,9 +86,8 @@ def paper_command(
         failed = _train(read, size, names, session, to_paste(*words), dry_run=dry_run)
         if dry_run:
             return 0
-    folder, sheets = write_tables(read, paper, size, names, home)
-    for sheet in sheets:
-        print_text(sheet.text)
+    folder, documents = write_tables(read, paper, size, names, home)
+    _print_tables(documents)
     print_line(f"files   {short(folder)}")
     for name, reason in failed.items():
         print_line(f"{name}: {reason}", err=True)
@@ -98,6 +98,14 @@ def _list_papers() -> None:
     papers = [open_paper(name) for name in recipes(below="papers")]
     rows = [(paper.name, paper.said.title, ", ".join(paper.tables)) for paper in papers]
     print_table(("paper", "title", "tables"), rows, cut="title")
+
+
+def _print_tables(documents: list[ReportDocument]) -> None:
+    from subquad.reports import print_document
+
+    for document in documents:
+        print_line(document.title)
+        print_document(document, console_of())
 
 
 def _chosen(paper: Paper, tables: str | None) -> list[str]:
@@ -121,7 +129,6 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     from subquad.experiment import load_study
     from subquad.paper.grid import STATES, fill
     from subquad.paper.runs import Wanted, missing_runs, runs_on_disk
-    from subquad.paper.sheet import entry_notes
 
     wanted = Wanted(paper, size, names, load_study)
     there = runs_on_disk(root)
@@ -129,12 +136,13 @@ def _show_state(paper: Paper, size: str, names: list[str], root: Path) -> None:
     for name, grid in fill(paper, names, wanted, there).items():
         entries = grid.shown.values()
         states = Counter(entry.state for entry in entries)
-        notes = Counter(itertools.chain.from_iterable(map(entry_notes, entries)))
+        notes = Counter(note for entry in entries for note in entry.notes)
         why = "; ".join(f"{count} {note}" for note, count in notes.most_common(2))
-        comparable = sum(entry.is_comparable for entry in entries)
-        counts = [states[state] or "" for state in STATES]
         why += and_more(len(notes) - 2)
-        rows.append((name, len(entries), *counts, comparable or "", why or grid.table.command))
+        counts = [*map(states.get, STATES), sum(entry.is_comparable for entry in entries)]
+        rows.append(
+            (name, len(entries), *[count or "" for count in counts], why or grid.table.command)
+        )
     print_table(("table", "cells", *STATES, "comparable", "why not"), rows, cut="why not")
     left = sum(map(len, missing_runs(wanted, there).values()))
     words = to_paste("paper", paper.name, "--size", size, "--dry-run")
@@ -184,8 +192,7 @@ def _drive(study: Study, session: Session, again: str) -> dict[str, str]:
 
     console = console_of()
     print_line(f"{quantity(len(study.pending), 'run')} in {short(study.folder)}")
-    report = partial(make_report, [], console)
-    outcome = drive(study, Display(console), session.executor, report)
+    outcome = drive(study, Display(console), session.executor, partial(make_report, [], console))
     if outcome.signum and outcome.unfinished:
         options = to_paste(*session.executor.options).removeprefix("subquad")
         raise Interrupted(outcome.signum, f"stopped; go on with: {again}{options}")

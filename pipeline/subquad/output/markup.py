@@ -32,6 +32,7 @@ _LATEX = _escapes(
         "−": "$-$",
         "–": "--",
         "≈": r"$\approx$",
+        "†": r"$\dagger$",
         "<": "$<$",
         ">": "$>$",
         "|": "$|$",
@@ -89,8 +90,7 @@ def _neutral(value: Any) -> Any:
     for character in value:
         if unicodedata.category(character)[0] in "ZCM":  # nothing to see
             continue
-        first = unicodedata.normalize("NFKC", character)[0]
-        return f"'{text}" if first in _FORMULA else text
+        return f"'{text}" if unicodedata.normalize("NFKC", character)[0] in _FORMULA else text
     return text
 
 

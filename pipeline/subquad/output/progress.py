@@ -71,13 +71,14 @@ class Display:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        options = {
-            "disable": not self._console.is_terminal,
-            "transient": True,
-            "refresh_per_second": 4,
-            "speed_estimate_period": _SPEED_SECONDS,
-        }
-        with Progress(*columns, console=self._console, **options) as bar:
+        with Progress(
+            *columns,
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
+            refresh_per_second=4,
+            speed_estimate_period=_SPEED_SECONDS,
+        ) as bar:
             every = bar.add_task("starting", total=None)
             going: dict[Path, TaskID] = {}
             ended: set[Path] = set()
@@ -147,8 +148,7 @@ def _print(console: Console, text: str) -> None:
 
 def _place(folder: Path) -> str:
     """Machine and process of a run's newest attempt; "" where that is damaged."""
-    newest = read_attempts(folder)[-1:]
-    return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in newest)
+    return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in read_attempts(folder)[-1:])
 
 
 def _values(run: Run, record: Record) -> str:

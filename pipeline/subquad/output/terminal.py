@@ -46,11 +46,7 @@ def console_of(*, stderr: bool = False) -> Console:
 
     class InertConsole(Console):
         def print(self, *objects: Any, **options: Any) -> None:
-            shown = []
-            for part in objects:
-                if isinstance(part, str):
-                    part = _inert(part)
-                shown.append(part)
+            shown = [_inert(part) if isinstance(part, str) else part for part in objects]
             super().print(*shown, **options)
 
     stream = sys.stderr if stderr else sys.stdout
@@ -130,6 +126,4 @@ def duration(seconds: float | None) -> str:
 
 def quantity(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count} {noun}s"
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

@@ -14,14 +14,15 @@ from markupsafe import Markup
 
 from subquad.errors import RunError, in_one_line
 from subquad.experiment import load_study
-from subquad.output.markup import as_csv, fill_template, in_latex, in_markdown
+from subquad.output.markup import fill_template, in_latex
 from subquad.paper.file import Paper, open_paper
 from subquad.paper.grid import Entry, fill
 from subquad.paper.runs import Wanted, runs_on_disk
-from subquad.paper.sheet import Sheet, entry_notes, printed_sheet
+from subquad.paper.sheet import section_of
 from subquad.record.files import json_text, read_bytes, read_file, write_text
 from subquad.record.models import File
 from subquad.record.names import RESULT
+from subquad.reports import FORMATS, ReportDocument
 from subquad.reports.reported_run import ReportedRun
 from subquad.trained.verify import Verified
 
@@ -30,7 +31,6 @@ PUBLISHED = "published"
 """In place of a size: the printed numbers alone."""
 
 _HERE = "subquad.paper"
-_KINDS = {"tex": in_latex, "md": in_markdown, "html": None}
 
 
 class _Provenance(File):
@@ -53,8 +53,8 @@ class _Provenance(File):
 
 def build(
     paper: Paper, target: str, size: str, tables: Collection[str], root: Path
-) -> tuple[dict[str, str], list[Sheet]]:
-    """The files of tables by name, and the tables in print; the same runs give the same bytes.
+) -> tuple[dict[str, str], dict[str, ReportDocument]]:
+    """The files of tables by name, and what each says; the same runs give the same bytes.
 
     Args:
         target: how the user names the paper.
@@ -67,24 +67,24 @@ def build(
     is_published = size == PUBLISHED
     wanted = None if is_published else Wanted(paper, size, [*tables], load_study)
     files: dict[str, str] = {}
-    sheets = []
+    documents = {}
     numbers: dict[Markup, str] = {}
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
     chosen = [name for name in paper.tables if name in tables]
     for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
-        sheet = printed_sheet(grid, only_published=is_published)
-        sheets.append(sheet)
-        label = Markup(f"{paper.name}-{name}")
-        for kind, shown in _KINDS.items():
-            files[f"table-{name}.{kind}"] = fill_template(
-                _HERE, f"table.{kind}.j2", shown, sheet=sheet, paper=paper.said, label=label
-            )
         cells = {_key(name, *key): _facts(*key, entry) for key, entry in grid.shown.items()}
+        documents[name] = ReportDocument(
+            title=f"{paper.said.title}: {name}",
+            overview=(section_of(grid, only_published=is_published),),
+            records=tuple(cells.values()),
+        )
+        for kind, rendered in FORMATS.items():
+            files[f"table-{name}.{kind}"] = rendered(documents[name])
         numbers |= {Markup(key): cell["text"] for key, cell in cells.items()}
-        files[f"table-{name}.csv"] = as_csv(cells.values(), _FACTS)
-        for key, entry in grid.shown.items():
-            cells[_key(name, *key)]["runs"] = [_source(run, root) for run in entry.runs]
-        cells_of[name] = cells
+        sources = [[_source(run, root) for run in entry.runs] for entry in grid.shown.values()]
+        cells_of[name] = {
+            key: cells[key] | {"runs": runs} for key, runs in zip(cells, sources, strict=True)
+        }
     names = [Markup(f"table-{name}") for name in cells_of]
     for name, values in (("numbers", numbers), ("article", names)):
         files[f"{name}.tex"] = fill_template(
@@ -92,7 +92,7 @@ def build(
         )
     about = _Provenance(paper=target, sha256=paper.sha256, size=size, tables=cells_of)
     files[_PROVENANCE] = json_text(about.model_dump())
-    return files, sheets
+    return files, documents
 
 
 def _key(*names: str) -> str:
@@ -100,19 +100,20 @@ def _key(*names: str) -> str:
     return "/".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", name) for name in names)
 
 
-_FACTS = (
-    *("row", "column", "state", "text", "value", "std", "seeds", "published", "comparable"),
-    "notes",
-)
-
-
 def _facts(row: str, column: str, entry: Entry) -> dict[str, Any]:
     spread = entry.spread
-    number = entry.printed and entry.printed.printed
-    values = (row, column, entry.state, entry.text, spread and spread.mean, spread and spread.std)
-    notes = "; ".join(entry_notes(entry))
-    more = (len(entry.by_seed), number, entry.is_comparable, notes)
-    return dict(zip(_FACTS, (*values, *more), strict=True))
+    return {
+        "row": row,
+        "column": column,
+        "state": entry.state,
+        "text": entry.text,
+        "value": spread and spread.mean,
+        "std": spread and spread.std,
+        "seeds": len(entry.by_seed),
+        "published": entry.printed and entry.printed.printed,
+        "comparable": entry.is_comparable,
+        "notes": "; ".join(entry.notes),
+    }
 
 
 def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
@@ -126,19 +127,19 @@ def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
 
 def write_tables(
     paper: Paper, target: str, size: str, tables: Collection[str], root: Path
-) -> tuple[Path, list[Sheet]]:
+) -> tuple[Path, list[ReportDocument]]:
     """Write tables to `papers/` in a root, with those that are there already. What says where
     they come from is written last.
 
     Returns:
-        the folder, and the tables in print.
+        the folder, and what each of the tables says.
     """
     folder = root / "papers" / f"{paper.name}-{size}"
     before = _read(folder).tables if is_of_tables(folder) else {}
-    files, sheets = build(paper, target, size, {*before, *tables}, root)
+    files, documents = build(paper, target, size, {*before, *tables}, root)
     for name, text in files.items():
         write_text(folder / name, text)
-    return folder, [sheet for sheet in sheets if sheet.grid.name in tables]
+    return folder, [document for name, document in documents.items() if name in tables]
 
 
 def _read(folder: Path) -> _Provenance:
@@ -166,8 +167,7 @@ def verify_tables(folder: Path) -> Iterator[Verified]:
     """
     about = _read(folder)
     paper = open_paper(about.paper)
-    root = folder.absolute().parent.parent
-    files, _ = build(paper, about.paper, about.size, about.tables, root)
+    files, _ = build(paper, about.paper, about.size, about.tables, folder.absolute().parent.parent)
     for name, text in files.items():
         path = folder / name
         is_same = path.exists() and read_bytes(path) == text.encode()

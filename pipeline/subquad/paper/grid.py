@@ -8,22 +8,22 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from subquad.errors import RunError
-from subquad.output.terminal import DASH
 from subquad.paper.file import Derived, Paper, PaperLine, PaperTable
 from subquad.paper.runs import MEASURED, OnDisk, Wanted
-from subquad.plugin.metric import metric_of
+from subquad.plugin.metric import Metric, metric_of
 from subquad.reports import read_report
 from subquad.reports.published import PublishedRow, published_tables
 from subquad.reports.reported_run import ReportedRun
-from subquad.reports.text import Spread
+from subquad.reports.text import Spread, score_text
 
 STATES = ("ours", "stand-in", "unfinished", "missing")
+Key = tuple[str, str]
+"""A cell's row and column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Entry:
     Attributes:
         spread: in the unit of print, over the seeds; None where there is no value.
         by_seed: what that is made of.
-        mode: whether the "max" or the "min" is best.
+        mode: whether the "max" or the "min" is best; "" where none is.
         digits: of its print.
         missing: why there is no value.
         unfinished: seeds that are not there, in words.
@@ -69,18 +69,30 @@ class Entry:
         return "stand-in" if self.is_stand_in else "ours"
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is a whole number of real data."""
+        return self.state == "ours"
+
+    @property
     def is_comparable(self) -> bool:
-        return self.printed is not None and self.state == "ours" and not self.differs
+        return self.printed is not None and self.is_ours and not self.differs
 
     @property
     def text(self) -> str:
         """`84.2 ± 0.3`."""
-        if self.spread is None:
-            return DASH
-        numbers = [self.spread.mean]
-        if self.spread.std is not None:
-            numbers.append(self.spread.std)
-        return " ± ".join(f"{number:z.{self.digits}f}" for number in numbers)
+        return score_text(Metric(digits=self.digits), self.spread)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of it."""
+        if self.missing:
+            return [f"missing: {self.missing}"]
+        told = {
+            f"unfinished: {self.unfinished}": self.unfinished,
+            "stand-in data": self.is_stand_in,
+            f"not comparable: {self.differs}": self.printed and self.differs,
+        }
+        return [text for text, is_so in told.items() if is_so]
 
 
 @dataclass(frozen=True)
@@ -88,17 +100,19 @@ class Grid:
     """A table with what is known of it.
 
     Attributes:
+        paper: its name.
         name: in the paper's file.
         printed_in: where the paper prints it.
         columns: in print, in order.
         entries: by row and column, hidden ones too.
     """
 
+    paper: str
     name: str
     table: PaperTable
     printed_in: str
     columns: tuple[str, ...]
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[Key, Entry]
 
     @property
     def rows(self) -> list[str]:
@@ -106,23 +120,21 @@ class Grid:
         return [row for row, line in self.table.rows.items() if not line.hidden]
 
     @property
-    def shown(self) -> dict[tuple[str, str], Entry]:
+    def shown(self) -> dict[Key, Entry]:
         """The entries in print."""
-        keys = itertools.product(self.rows, self.columns)
-        return {key: self.entries[key] for key in keys}
+        return {key: self.entries[key] for key in itertools.product(self.rows, self.columns)}
 
-    def frame(self, columns: Iterable[str]) -> pd.DataFrame:
-        """Values of some columns, NaN where there is none."""
-        return pd.DataFrame(
-            {
-                column: [self.entries[row, column].value for row in self.table.rows]
-                for column in columns
-            },
-            index=list(self.table.rows),
-        )
+    @property
+    def lines(self) -> dict[str, list[Key]]:
+        """The lines in print, each with its cells."""
+        if self.table.transposed:
+            return {column: [(row, column) for row in self.rows] for column in self.columns}
+        return {row: [(row, column) for column in self.columns] for row in self.rows}
 
 
-_Ledger = dict[tuple[str, str, str, str], PublishedRow]
+_Ledger = Mapping[tuple[str, str, str, str], PublishedRow]
+_MODES = {"rank": "min", "inverse": "max", "wilcoxon": ""}
+"""What is best of computed columns, where that is not as of what they are computed from."""
 
 
 def fill(
@@ -141,16 +153,18 @@ def fill(
     Raises:
         RunError: a file of a finished run is not as its result says.
     """
-    ledger: _Ledger = {}
-    for table in published_tables():
-        for row in table.rows:
-            if row.source == paper.said.source:
-                ledger[row.table, row.model, row.benchmark, row.metric] = row
+    ledger = {
+        (row.table, row.model, row.benchmark, row.metric): row
+        for table in published_tables()
+        for row in table.rows
+        if row.source == paper.said.source
+    }
     results = _Results(wanted, there) if wanted and there is not None else None
-    return {name: _grid(name, paper.tables[name], ledger, results) for name in tables}
+    return {name: _grid(paper, name, ledger, results) for name in tables}
 
 
-def _grid(name: str, table: PaperTable, ledger: _Ledger, results: _Results | None) -> Grid:
+def _grid(paper: Paper, name: str, ledger: _Ledger, results: _Results | None) -> Grid:
+    table = paper.tables[name]
     printed_in = table.published or f"Table {name}"
     conditions = (printed_in, *table.conditions)
     entries = {}
@@ -174,7 +188,7 @@ def _grid(name: str, table: PaperTable, ledger: _Ledger, results: _Results | Non
             std = float(number.std) if number.std else None
             entries[row, column] = replace(entry, spread=Spread(number.value, std, 1))
     shown = tuple(column for column, place in table.columns.items() if not place.hidden)
-    grid = Grid(name, table, printed_in, shown, entries)
+    grid = Grid(paper.name, name, table, printed_in, shown, entries)
     for column, derived in table.derived.items():
         entries |= _computed(grid, column, derived, ledger)
     return replace(grid, columns=(*shown, *table.derived))
@@ -191,17 +205,15 @@ class _Results:
 
     def __init__(self, wanted: Wanted, there: Mapping[str, OnDisk]):
         self._cells = wanted.cells
-        digests = {run.digest for cell in wanted.cells.values() for run in cell.runs}
-        self._there = {digest: there[digest] for digest in digests & there.keys()}
-        self._runs: dict[Path, ReportedRun] = {}
-        folders = sorted(known.folder for known in self._there.values())
-        if not folders:
+        runs = itertools.chain.from_iterable(cell.runs for cell in wanted.cells.values())
+        self._there = {run.digest: there[run.digest] for run in runs if run.digest in there}
+        if not self._there:
             return
-        self._report = read_report(folders)
+        self._report = read_report(sorted(known.folder for known in self._there.values()))
         for run in self._report.runs:
             if run.faults:
                 raise RunError(f"{run.folder}: {run.faults[0]}; no table is made of it")
-            self._runs[run.folder] = run
+        self._runs = {run.folder: run for run in self._report.runs}
 
     def entry(
         self, key: tuple[str, str, str], entry: Entry, place: PaperLine, conditions: tuple[str, ...]
@@ -216,29 +228,32 @@ class _Results:
         entry = replace(entry, mode=cell.shown.mode)
         known = [self._there[run.digest] for run in cell.runs if run.digest in self._there]
         runs = tuple(self._runs[run.folder] for run in known if run.is_finished)
-        by_seed = {}
-        for run in runs:
-            value = _value(run, cell.metric)
-            if value is not None:
-                by_seed[run.seed] = place.scale * cell.shown.scaled(value)
+        values = {run.seed: _value(run, cell.metric) for run in runs}
+        by_seed = {
+            seed: place.scale * cell.shown.scaled(value)
+            for seed, value in values.items()
+            if value is not None
+        }
         spread = Spread.of(by_seed.values())
         if spread is None:
             others = [self._runs[run.folder] for run in known]
             reasons = {f"{run.status}: {run.reason or 'no value yet'}": None for run in others}
             return replace(entry, missing="; ".join(reasons) or cell.reason)
         row = next(row for row in self._report.rows if runs[0] in row.runs)
-        if entry.printed and not entry.differs:
-            differs = f"conditions of {entry.printed.table} unknown"
-            for beside in self._report.published(row):
-                if beside.published.table in conditions:
-                    differs = "; ".join(beside.reasons)
-                    break
-            entry = replace(entry, differs=differs)
+        differs = entry.differs
+        if entry.printed and not differs:
+            found = [
+                "; ".join(beside.reasons)
+                for beside in self._report.beside[row]
+                if beside.published.table in conditions
+            ]
+            differs = found[0] if found else f"conditions of {entry.printed.table} unknown"
         is_whole = spread.count == len(cell.runs)
         return replace(
             entry,
             spread=spread,
             by_seed=by_seed,
+            differs=differs,
             unfinished="" if is_whole else f"{spread.count} of {len(cell.runs)} seeds",
             is_stand_in=row.is_stand_in,
             runs=runs,
@@ -256,12 +271,15 @@ def _value(run: ReportedRun, metric: str) -> float | None:
     return run.seconds_per_step * run.steps / run.epochs
 
 
-def _computed(
-    grid: Grid, name: str, derived: Derived, ledger: _Ledger
-) -> dict[tuple[str, str], Entry]:
+def _computed(grid: Grid, name: str, derived: Derived, ledger: _Ledger) -> dict[Key, Entry]:
     """The entries of a column that is computed from others: missing where one of those is."""
     columns = derived.of or list(grid.table.columns)
-    values = _derive(grid.frame(columns), derived, grid)
+    rows = list(grid.table.rows)
+    frame = pd.DataFrame(
+        {column: [grid.entries[row, column].value for row in rows] for column in columns},
+        index=rows,
+    )
+    values = _derive(frame, derived, grid)
     entries = {}
     for row, line in grid.table.rows.items():
         parts = [grid.entries[row, column] for column in columns]
@@ -270,7 +288,7 @@ def _computed(
         metric = _metric(grid.table, derived)
         entry = Entry(
             digits=parts[0].digits if derived.digits is None else derived.digits,
-            mode={"rank": "min", "inverse": "max"}.get(derived.kind, parts[0].mode),
+            mode=_MODES.get(derived.kind, parts[0].mode),
             printed=ledger.get((table, model, derived.published or "average", metric)),
             is_stand_in=any(part.is_stand_in for part in parts),
             unfinished=next((part.unfinished for part in parts if part.unfinished), ""),
@@ -281,8 +299,7 @@ def _computed(
             spread = Spread(values[row], None, 1)
             seeds = {tuple(part.by_seed) for part in parts}
             if derived.kind == "mean" and len(seeds) == 1:
-                means = pd.DataFrame([part.by_seed for part in parts]).mean()
-                spread = Spread.of(means) or spread
+                spread = Spread.of(pd.DataFrame([part.by_seed for part in parts]).mean()) or spread
             entry = replace(entry, spread=spread, missing="")
         entries[row, name] = entry
     return entries

@@ -41,7 +41,7 @@ MEASURED: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class CellRuns:
+class _CellRuns:
     """A cell of a table, before anything is known of its runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class Wanted:
         self.size = size
         self.tables = tuple(tables)
         self.studies: dict[str, Study] = {}
-        self.cells: dict[tuple[str, str, str], CellRuns] = {}
+        self.cells: dict[tuple[str, str, str], _CellRuns] = {}
         for name in dict.fromkeys(paper.tables[table].study for table in self.tables):
             experiment = paper.experiment(name, size)
             if experiment is not None:
@@ -105,12 +105,12 @@ class Wanted:
     def _at(self, table: str) -> Given:
         return self.paper.place.at("tables").at(table)
 
-    def _cell(self, name: str, row: str, column: str) -> CellRuns:
+    def _cell(self, name: str, row: str, column: str) -> _CellRuns:
         table = self.paper.tables[name]
         line = table.rows[row]
         place = table.columns[column]
         metric = place.metric or table.metric
-        cell = CellRuns(metric, metric_of(MEASURED, metric))
+        cell = _CellRuns(metric, metric_of(MEASURED, metric))
         study = self.studies.get(table.study)
         reason = line.missing or place.missing
         if table.command:
@@ -135,15 +135,14 @@ class Wanted:
             raise at.wrong(f"means several runs: {words}; say which by more axes in `runs`")
         declared = {**MEASURED, **runs[0].goal.reports}
         refuse_unknown(metric, declared, "metric", at)
-        return CellRuns(metric, metric_of(declared, metric), tuple(runs))
+        return _CellRuns(metric, metric_of(declared, metric), tuple(runs))
 
 
 def _refuse_no_label(place: Given, study: Study, key: str, label: str) -> None:
     """Refuse a row or column that is no run."""
     axes = {axis.key: axis for axis in study.file.axes}
     refuse_unknown(key, axes, "axis", place)
-    known = axes[key].known or {run.labels[key] for run in study.runs}
-    refuse_unknown_label(place, label, known)
+    refuse_unknown_label(place, label, axes[key].known or {run.labels[key] for run in study.runs})
 
 
 @dataclass(frozen=True)
@@ -173,14 +172,11 @@ def runs_on_disk(root: Path) -> dict[str, OnDisk]:
         result = find_file(Result, folder)
         is_finished = result is not None and result.status == "finished"
         if digest not in found or is_finished or not found[digest].is_finished:
-            found[digest] = OnDisk(folder, is_finished, _rate(result))
+            rate = None
+            if result and result.flops_per_step and result.seconds_per_step:
+                rate = result.flops_per_step / result.seconds_per_step
+            found[digest] = OnDisk(folder, is_finished, rate)
     return found
-
-
-def _rate(result: Result | None) -> float | None:
-    if result is None or not result.flops_per_step or not result.seconds_per_step:
-        return None
-    return result.flops_per_step / result.seconds_per_step
 
 
 def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCosts) -> str:
@@ -196,18 +192,13 @@ def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCos
             steps, _ = costs.steps(run)
             flops += steps * (costs.cost(run).flops_per_step or 0)
         except UserError as error:
-            unknown[str(error)] = None
-    words = [f"{quantity(len(runs), 'run')} to train: {flops:.2g} FLOPs"]
-    rates = [known.rate for known in there.values() if known.rate]
-    if rates:
+            unknown[f"not counted: {error}"] = None
+    hours = "hours are told once a run is finished here"
+    if rates := [known.rate for known in there.values() if known.rate]:
         rate = median(rates)
-        seen = quantity(len(rates), "finished run")
-        hours = flops / rate / 3600
-        words.append(f"{hours:.2g} h at {rate:.2g} FLOPs/s, the median of {seen} here")
-    else:
-        words.append("hours are told once a run is finished here")
-    words += [f"not counted: {reason}" for reason in unknown]
-    return "; ".join(words)
+        seen = f"the median of {quantity(len(rates), 'finished run')} here"
+        hours = f"{flops / rate / 3600:.2g} h at {rate:.2g} FLOPs/s, {seen}"
+    return "; ".join([f"{quantity(len(runs), 'run')} to train: {flops:.2g} FLOPs", hours, *unknown])
 
 
 def missing_runs(wanted: Wanted, there: Mapping[str, OnDisk]) -> dict[str, list[Run]]:

@@ -38,12 +38,13 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
                 rule = table.conditions_of(published)
                 found.append(_beside(row, published, rule, _variants(row, published, rule)))
         return found
-    name = key.removeprefix("mixer.params.")
     for value, published, table, varied in printed_values(row, key):
         if value == row.first.leaves.get(key):
             rule = table.conditions_of(published.model_copy(update=varied.main))
-            chosen = _variants(row, published, rule)[: varied.variants]
-            variants = [{**variant, name: value} for variant in chosen]
+            variants = [
+                {**variant, key.removeprefix("mixer.params."): value}
+                for variant in _variants(row, published, rule)[: varied.variants]
+            ]
             found.append(_beside(row, published, rule, variants))
     return found
 
@@ -92,10 +93,10 @@ def _differences(
         yield f"{_SELECTION.get(row.protocol, row.protocol)}, published: {words}"
     leaves = row.first.leaves
     yield from _unlike(leaves, expect)
-    by_variant = []
-    for variant in variants:
-        params = {f"mixer.params.{key}": (key, value) for key, value in variant.items()}
-        by_variant.append(list(_unlike(leaves, params)))
+    by_variant = [
+        list(_unlike(leaves, {f"mixer.params.{key}": (key, variant[key]) for key in variant}))
+        for variant in variants
+    ]
     yield from min(by_variant, key=len, default=[])
     printed = rule.samples[benchmark]
     if None not in (row.samples, printed) and row.samples != printed:
@@ -123,11 +124,8 @@ def _same(found: Any, value: Any) -> bool:
         return any(_same(found, choice) for choice in value)
     if isinstance(found, Mapping) and isinstance(value, Mapping):
         return all(_same(found.get(key), value[key]) for key in value)
-    if isinstance(found, bool) or isinstance(value, bool):
-        return found is value
-    if isinstance(found, int | float) and isinstance(value, int | float):
-        return found == value
-    return str(found) == str(value)
+    is_equal = isinstance(found, bool) == isinstance(value, bool) and found == value
+    return is_equal or str(found) == str(value)
 
 
 def _value_text(value: Any) -> str:
@@ -135,8 +133,7 @@ def _value_text(value: Any) -> str:
     `decoder subquad:softmax`.
     """
     if isinstance(value, Mapping):
-        parts = filter(None, map(value.get, ("role", "name", "layers")))
-        return " ".join(map(_value_text, parts))
+        return " ".join(map(_value_text, filter(None, map(value.get, ("role", "name", "layers")))))
     if isinstance(value, list):
         word = " and " if any(isinstance(entry, Mapping) for entry in value) else " or "
         return word.join(map(_value_text, value)) or "none"

@@ -16,13 +16,7 @@ import pandas as pd
 
 from subquad.errors import RunError
 from subquad.record.metrics import read_records
-from subquad.reports.drawing import (
-    BASELINE_COLOUR,
-    COLOURS,
-    Line,
-    LineChart,
-    Point,
-)
+from subquad.reports.drawing import BASELINE_COLOUR, COLOURS, Line, LineChart, Point
 from subquad.reports.model import Curve, Report
 from subquad.reports.text import in_order
 
@@ -38,20 +32,12 @@ _CURVE_LINES = (
 """What a chart along a setting shows."""
 
 
-def _colours(report: Report) -> defaultdict[str, str]:
-    """By row name; the baseline has a grey of its own."""
-    names = set[str]()
-    for row in report.rows:
-        if not row.is_called(report.baseline):
-            names.add(row.name)
-    return defaultdict(lambda: BASELINE_COLOUR, zip(sorted(names), cycle(COLOURS), strict=False))
-
-
 def training_charts(report: Report) -> list[LineChart]:
     """For each data set the metric over epochs and the training loss over steps, a line for
-    every run.
+    every run. The baseline has a grey of its own.
     """
-    colours = _colours(report)
+    names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
+    colours = dict(zip(names, cycle(COLOURS), strict=False))
     charts = []
     points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
     for dataset, of_dataset in points.groupby("dataset", sort=False):
@@ -61,20 +47,21 @@ def training_charts(report: Report) -> list[LineChart]:
             for _, measured in found.groupby(["run", "split"], sort=False):
                 first = measured.iloc[0]
                 name = first["row"].name
+                colour = colours.get(name, BASELINE_COLOUR)
                 if of_dataset["protocol"].nunique() > 1:
                     name += f", {first['protocol']}"
                 style = "dashed" if first["split"] == "test" else "line"
-                colour = colours[first["row"].name]
                 lines.append(Line(name, colour, _thin(measured), style=style))
+            x_label = "step"
             label = "loss"
             title = f"{dataset}: training loss by step"
             if kind == "eval":
+                x_label = "epoch"
                 run = of_dataset["row"].iloc[0].first
                 label = run.shown(run.metric).with_unit
                 title = f"{dataset}: {label} by epoch"
                 if "test" in set(found["split"]):
                     title += " (dashed: on the test split)"
-            x_label = "epoch" if kind == "eval" else "step"
             if drawn := _drawable(lines):
                 charts.append(LineChart(title, x_label, label, drawn))
     return charts
@@ -90,11 +77,12 @@ def _measured(report: Report) -> Iterator[tuple[Any, ...]]:
             with suppress(RunError):
                 for record in read_records(run.folder):
                     is_loss = record.kind == "train"
-                    value = record.metrics.get("loss" if is_loss else run.metric)
-                    if value is not None:
-                        x = float(record.step) if is_loss else record.epoch
-                        y = value if is_loss else run.shown(run.metric).scaled(value)
-                        yield (*about, record.kind, str(record.split), x, y)
+                    y = record.metrics.get("loss" if is_loss else run.metric)
+                    if y is not None:
+                        place = (float(record.step), y)
+                        if not is_loss:
+                            place = (record.epoch, run.shown(run.metric).scaled(y))
+                        yield (*about, record.kind, str(record.split), *place)
 
 
 def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -114,12 +102,9 @@ def curve_chart(curve: Curve) -> LineChart:
     values, evenly spaced.
     """
     metric = curve.rows[0].compared
-    own = {curve.value(row) for row in curve.rows}
-    published = []
-    for value, printed in curve.printed:
-        same = [text for text in own if in_order(text)[0] == value]
-        published.append((*same, f"{value:g}", printed))
-    names = sorted({*own, *[text for text, *_ in published]}, key=in_order)
+    own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
+    published = [(own.get(value, f"{value:g}"), printed) for value, printed in curve.printed]
+    names = sorted({*map(curve.value, curve.rows), *[name for name, _ in published]}, key=in_order)
     points = defaultdict[str, list[Point]](list)
     errors = []
     comparable = set[int]()
@@ -132,10 +117,8 @@ def curve_chart(curve: Curve) -> LineChart:
                 points["base"] = points["test ± sd"][-1:]
         if row.validation and curve.selection == metric:
             points["validation"].append((x, metric.scaled(row.validation.mean)))
-        for beside in curve.beside[row]:
-            if not beside.reasons:
-                comparable.add(id(beside.published))
-    for text, *_, printed in published:
+        comparable |= {id(other.published) for other in curve.beside[row] if not other.reasons}
+    for text, printed in published:
         name = "published" if id(printed) in comparable else "published, not comparable"
         points[name].append((float(names.index(text)), printed.value))
     lines = [replace(line, points=tuple(points[line.name])) for line in _CURVE_LINES]

@@ -6,11 +6,10 @@ Letters: S seeds, N test samples.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from math import isclose
+from itertools import chain, combinations
+from math import inf, isclose
 
 import numpy as np
 from safetensors import SafetensorError
@@ -22,6 +21,7 @@ from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
 from subquad.reports.model import Comparison, TableRow
 from subquad.reports.reported_run import ReportedRun, unequal, varying, with_alternative
+from subquad.reports.text import grouped
 from subquad.security.limits import check_safetensors
 
 METHOD = (
@@ -84,37 +84,35 @@ def compare_rows(
         baseline: label of the mixer that others are held against; "" where there is none.
         apart: rows that are compared elsewhere with the others of their mixer.
     """
-    families = defaultdict[tuple[str, ...], list[_Pair]](list)
+    pairs = []
     for first, second in combinations(rows, 2):
         is_curve = first in apart and second in apart and first.label == second.label
-        if is_curve or not _comparable(first, second):
-            continue
-        pair = (first, second)
-        if first.is_called(baseline) and not second.is_called(baseline):
-            pair = (second, first)
-        families[*first.family, first.metric].append(pair)
-    comparisons: list[Comparison] = []
-    for pairs in families.values():
-        comparisons += _with_verdicts(pairs)
-    return comparisons
+        if _comparable(first, second) and not is_curve:
+            is_turned = first.is_called(baseline) and not second.is_called(baseline)
+            pairs.append((second, first) if is_turned else (first, second))
+    families = grouped(pairs, lambda pair: (*pair[0].family, pair[0].metric))
+    return list(chain.from_iterable(map(_with_verdicts, families.values())))
 
 
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     """All pairs of rows that differ in one setting; Holm's correction is over these pairs alone."""
-    counted = [row for row in rows if row.counted]
-    return _with_verdicts(list(combinations(counted, 2)), with_alternative(key))
+    pairs = combinations([row for row in rows if row.counted], 2)
+    return _with_verdicts(list(pairs), with_alternative(key))
 
 
 def _comparable(first: TableRow, second: TableRow) -> bool:
     """Same data set, protocol and metric, both with a score; where both rows sweep a setting,
     the same value of it.
     """
-    alike = (*first.family, first.metric) == (*second.family, second.metric)
     other = dict(second.setting)
-    same = all(
-        key.startswith("mixer.") or other.get(key, value) == value for key, value in first.setting
+    return (
+        (*first.family, first.metric) == (*second.family, second.metric)
+        and bool(first.counted and second.counted)
+        and all(
+            key.startswith("mixer.") or other.get(key, value) == value
+            for key, value in first.setting
+        )
     )
-    return bool(alike and same and first.counted and second.counted)
 
 
 def _with_verdicts(pairs: Sequence[_Pair], known: Collection[str] = ()) -> list[Comparison]:
@@ -123,9 +121,7 @@ def _with_verdicts(pairs: Sequence[_Pair], known: Collection[str] = ()) -> list[
 
     One seed says nothing of how much training itself varies: an interval, but no test.
     """
-    answers = {
-        row: _Answers.of(row) for row in dict.fromkeys(row for pair in pairs for row in pair)
-    }
+    answers = {row: _Answers.of(row) for row in dict.fromkeys(chain.from_iterable(pairs))}
     variance = stats.seed_variance([answer.scores for answer in answers.values()])
     comparisons = [_compare(*pair, answers, variance, known) for pair in pairs]
     tested = {
@@ -149,8 +145,8 @@ def _compare(
     minuend, subtrahend = (answer.scores for answer in pair)
     notes = list(_unlike(first, second, known))
     reason = pair[0].reason or pair[1].reason
-    samples = [np.asarray(answer.samples) for answer in pair]
-    if not reason and not np.array_equal(samples[0], samples[1]):
+    samples, others = (np.asarray(answer.samples) for answer in pair)
+    if not reason and not np.array_equal(samples, others):
         reason = _OTHER_SAMPLES
     if reason:
         minuend = replace(minuend, by_sample=None)
@@ -164,12 +160,11 @@ def _compare(
         # the seeds of other mixers could stand in, but nothing says that this one is like them
         basis = "none" if reason else "test samples"
         variance = (0.0, 0.0)
-    resolution = 0.0
-    if first.samples and first.compared.answers:
-        resolution = 1 / (first.samples * seeds)  # what one answer changes of a share of answers
     estimate = None
     if basis != "none":
-        estimate = stats.difference(minuend, subtrahend, variance, resolution=resolution)
+        # what one answer changes of a share of answers
+        finest = first.samples * seeds if first.samples and first.compared.answers else inf
+        estimate = stats.difference(minuend, subtrahend, variance, resolution=1 / finest)
     return Comparison(
         first=first,
         second=second,
@@ -190,8 +185,7 @@ def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> Iterat
         if not key.startswith("mixer.") and key not in known:
             values = f"{mine.get(key, 'none')} / {others.get(key, 'none')}"
             yield f"settings differ too: {key} {values}"
-    if budgets := unequal(first.tuning, second.tuning):
-        yield budgets
+    yield from filter(None, [unequal(first.tuning, second.tuning)])
 
 
 def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -215,11 +209,10 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
     mean = float(scores.mean(dtype=np.float64))
     if not isclose(mean, run.score(metric) or 0.0, rel_tol=1e-6, abs_tol=1e-6):
         raise _Unpaired(f"{where} does not give the {metric} in {RESULT}")
-    if label is not None:
-        return label, scores
-    settings = sorted(run.settings.items())
-    data = [f"{key} {value}" for key, value in settings if key.startswith("dataset.")]
-    return np.array([str(len(scores)), *data]), scores
+    if label is None:
+        data = [text for text in run.settings.items() if text[0].startswith("dataset.")]
+        label = np.array([str(len(scores)), *map(" ".join, sorted(data))])
+    return label, scores
 
 
 def _predictions(run: ReportedRun, where: str) -> dict[str, np.ndarray]:

@@ -5,8 +5,8 @@ docs/reference/report.md.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from subquad.output.terminal import quantity
 from subquad.reports.model import Curve, TableRow
 from subquad.reports.reported_run import varying, with_alternative
-from subquad.reports.text import Setting, Spread, in_order
+from subquad.reports.text import Setting, Spread, grouped, in_order
 
 CURVE_NOTE = (
     "The best value of a curve is chosen by its test scores, which makes it look "
@@ -26,17 +26,12 @@ CURVE_NOTE = (
 _MIXER_FILE = "mixer.source"
 """Another text of a mixer's file is another mixer, not another value of a setting."""
 
-_Scored = Sequence[tuple[Spread, TableRow]]
-
 
 def varied_rows(rows: Sequence[TableRow]) -> Iterator[tuple[str, Setting, tuple[TableRow, ...]]]:
     """Every setting and every group of two rows and more that differ in it alone, in the table's
     order, with what tells the group from others.
     """
-    groups = defaultdict[tuple[str, ...], list[TableRow]](list)
-    for row in rows:
-        groups[*row.family, row.label, row.metric].append(row)
-    for group in groups.values():
+    for group in grouped(rows, lambda row: (*row.family, row.label, row.metric)).values():
         keys = varying(row.settings for row in group)
         # where all curves meet in one base, it need not be told
         has_base = any(row.is_base for row in group)
@@ -45,16 +40,16 @@ def varied_rows(rows: Sequence[TableRow]) -> Iterator[tuple[str, Setting, tuple[
             if key == _MIXER_FILE:
                 continue
             others = [name for name in keys if name not in with_alternative(key)]
-            along = defaultdict[Setting, list[TableRow]](list)
-            for row in group:
-                at = [(name, row.settings.get(name, "none")) for name in others]
-                along[tuple(at)].append(row)
-            for at, members in along.items():
+            for at, members in grouped(group, partial(_setting, others)).items():
                 # of two settings that switch each other off the first stands for both
                 if len(members) > 1 and frozenset(members) not in drawn:
                     drawn.add(frozenset(members))
                     members.sort(key=lambda row: in_order(row.settings.get(key, "none")))
                     yield key, () if has_base else at, tuple(members)
+
+
+def _setting(keys: Sequence[str], row: TableRow) -> Setting:
+    return tuple((key, row.settings.get(key, "none")) for key in keys)
 
 
 def curve_sentence(curve: Curve) -> str:
@@ -67,71 +62,47 @@ def curve_sentence(curve: Curve) -> str:
     parts = [_spread(curve, scored), _verdict(curve)]
     if any(pair.unequal for pair in curve.comparisons):
         parts.append("its values were tuned unequally")
-    return "; ".join([*parts, *_chosen(curve)])
+    known = [(row.validation.mean, score, row) for score, row in scored if row.validation]
+    if len(known) == len(scored):
+        means = [mean for mean, *_ in known]
+        best = max(means) if curve.selection.mode == "max" else min(means)
+        chosen = [
+            f"{curve.value(row)}, test {row.compared.number(score.mean)}"
+            for mean, score, row in known
+            if mean == best
+        ]
+        parts.append(f"validation would choose {' or '.join(chosen)}")
+    return "; ".join(parts)
 
 
-def _spread(curve: Curve, scored: _Scored) -> str:
+def _spread(curve: Curve, scored: Sequence[tuple[Spread, TableRow]]) -> str:
     metric = curve.rows[0].compared
-    means = [(score.mean, curve.value(row)) for score, row in scored]
-    lowest, at_lowest = min(means, key=lambda mean: mean[0])
-    highest, at_highest = max(means, key=lambda mean: mean[0])
-    low = metric.number(lowest)
-    if lowest == highest:
-        return f"all {len(means)} means are {low}"
-    apart = f"{metric.points(highest - lowest)} {metric.points_word} apart"
-    span = f"means from {low} ({at_lowest}) to {metric.number(highest)} ({at_highest}), {apart}"
-    alone = _range_by_seeds([score for score, _ in scored])
-    if alone is None:
+    low, at_low = min(scored, key=lambda mean: mean[0].mean)
+    high, at_high = max(scored, key=lambda mean: mean[0].mean)
+    ends = f"{metric.number(low.mean)} ({curve.value(at_low)})"
+    ends += f" to {metric.number(high.mean)} ({curve.value(at_high)})"
+    span = f"means from {ends}, {metric.points(high.mean - low.mean)} {metric.points_word} apart"
+    # seeds' variances, pooled
+    variances = [score.std**2 / score.count for score, _ in scored if score.std is not None]
+    count = len(scored)
+    if len(variances) < count:
         return span
-    return f"{span}; seeds alone would put {len(means)} such means {metric.points(alone)} apart"
+    alone = _expected_range(count) * math.sqrt(math.fsum(variances) / count)
+    return f"{span}; seeds alone would put {count} such means {metric.points(alone)} apart"
 
 
 def _verdict(curve: Curve) -> str:
     tested = [pair for pair in curve.comparisons if pair.adjusted is not None]
     if not tested:
         return "not enough seeds to tell values apart"
-    pairs = quantity(len(tested), "pair")
-    clear = [
-        (abs(pair.estimate.difference), pair)
-        for pair in tested
-        if pair.estimate and pair.verdict == "distinguishable"
-    ]
+    clear = [pair for pair in tested if pair.verdict == "distinguishable"]
     if not clear:
         least = min(pair.adjusted or 0.0 for pair in tested)
-        tests = f"smallest p of {pairs} after Holm's correction: {least:.2f}"
-        return f"no two values are distinguishable ({tests})"
-    _, largest = max(clear, key=lambda found: found[0])
+        return f"no two values are distinguishable (least p after Holm's correction: {least:.2f})"
+    largest = max(clear, key=lambda pair: abs(pair.estimate.difference if pair.estimate else 0.0))
     gap = f"{curve.value(largest.first)} − {curve.value(largest.second)}"
-    estimate = " ".join(largest.estimate_texts)
-    return f"distinguishable: {len(clear)} of {pairs}, the largest {gap}: {estimate}"
-
-
-def _chosen(curve: Curve) -> Iterator[str]:
-    """What the validation means would choose, and what that scores."""
-    values = defaultdict[float, list[TableRow]](list)
-    for row in curve.rows:
-        if row.score:
-            values[row.validation.mean if row.validation else math.nan].append(row)
-    if any(map(math.isnan, values)):
-        return
-    best = values[max(values) if curve.selection.mode == "max" else min(values)]
-    chosen = ", ".join(map(curve.value, best))
-    if len(best) > 1:
-        yield f"validation does not choose between {chosen}"
-    elif score := best[0].score:
-        metric = curve.rows[0].compared
-        yield f"validation would choose {chosen}, test {metric.number(score.mean)}"
-
-
-def _range_by_seeds(scores: Sequence[Spread]) -> float | None:
-    """Expected largest minus smallest mean if the setting did nothing: seeds' variances, pooled;
-    None with one seed.
-    """
-    variances = [score.std**2 / score.count for score in scores if score.std is not None]
-    count = len(scores)
-    if len(variances) < count:
-        return None
-    return _expected_range(count) * math.sqrt(math.fsum(variances) / count)
+    count = f"{len(clear)} of {quantity(len(tested), 'pair')}"
+    return f"distinguishable: {count}, the largest {gap}: {' '.join(largest.estimate_texts)}"
 
 
 def _expected_range(count: int) -> float:

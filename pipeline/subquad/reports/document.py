@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count
+from string import ascii_lowercase
 from typing import Literal
 
 from subquad.output.terminal import DASH
@@ -12,9 +15,10 @@ from subquad.reports.drawing import Chart
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import SPREAD_NOTE, Values
 
-Sign = Literal["*", "≈", "?"]
+Sign = Literal["*", "_", "≈", "?"]
 _SIGNS: Mapping[Sign, str] = {
     "*": "best",
+    "_": "second",
     "≈": "not distinguishable from the best",
     "?": "not enough to tell from the best",
 }
@@ -31,6 +35,8 @@ class Table:
         numeric: columns that are aligned right.
         apart: lines that are shown in grey or italics.
         signs: of cells, by the numbers of line and column.
+        notes: what must be known of cells; a letter stands for each.
+        aside: which lines are shown apart, where that needs words.
     """
 
     columns: tuple[str, ...]
@@ -38,6 +44,20 @@ class Table:
     numeric: Collection[str] = ()
     apart: Collection[int] = ()
     signs: Mapping[tuple[int, int], Sign] = field(default_factory=dict)
+    notes: Mapping[tuple[int, int], Sequence[str]] = field(default_factory=dict)
+    aside: str = ""
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """Each note's letter, in the order in which they come up."""
+        letters = (letter * times for times in count(1) for letter in ascii_lowercase)
+        return dict(
+            zip(dict.fromkeys(chain.from_iterable(self.notes.values())), letters, strict=False)
+        )
+
+    def letters_at(self, line: int, column: int) -> str:
+        """Those of a cell."""
+        return ",".join(sorted(self.letters[note] for note in self.notes.get((line, column), ())))
 
     @property
     def note(self) -> str:
@@ -81,6 +101,7 @@ class Section:
 
     Attributes:
         title: its heading.
+        name: by which LaTeX refers to its table, where that is not the title.
         table: its table, if it has one.
         lines: what is to be said below it.
         notes: explanations, in a quieter voice.
@@ -88,6 +109,7 @@ class Section:
     """
 
     title: str
+    name: str = ""
     table: Table | None = None
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -96,7 +118,7 @@ class Section:
     @property
     def label(self) -> str:
         """Its title as the label of a table: `test-accuracy-protocol-honest`."""
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+        return re.sub(r"[^a-z0-9]+", "-", (self.name or self.title).lower()).strip("-")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,8 +94,7 @@ class Chart(ABC):
     @property
     def file_name(self) -> str:
         """`recall-mine-honest-order`."""
-        name = re.sub(r"[^A-Za-z0-9._]+", "-", self.title).strip("._-")
-        return name[:150] or "chart"
+        return re.sub(r"[^A-Za-z0-9._]+", "-", self.title).strip("._-")[:150] or "chart"
 
     def drawn(self) -> str:
         """The chart as SVG text."""
@@ -136,24 +135,18 @@ class LineChart(Chart):
         if self.names:
             values = ", ".join([f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points])
             return f"{self.y_label} by {self.x_label}: {values}."
-        last = set[str]()
-        for line in self.lines:
-            _, y = line.points[-1]
-            last.add(f"{line.name} {y:.4g}")
-        values = "; ".join(sorted(last))
+        last = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
         what = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
-        return f"{what}. Last values: {values}."
+        return f"{what}. Last values: {'; '.join(last)}."
 
     def draw(self, axes: Any) -> None:
         for line in self.lines:
             self._draw_line(axes, line)
-        axes.set_xlabel(self.x_label)
-        axes.set_ylabel(self.y_label)
+        axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(axis="y")
-        count = len(self.names)
-        if count:
-            axes.set_xticks(range(count), self.names)
-            axes.margins(x=0.5 / count)
+        if self.names:
+            axes.set_xticks(range(len(self.names)), self.names)
+            axes.margins(x=0.5 / len(self.names))
         self._draw_legend(axes)
 
     def _draw_line(self, axes: Any, line: Line) -> None:
@@ -163,13 +156,7 @@ class LineChart(Chart):
             style.setdefault("marker", "o")
         axes.plot(xs, ys, color=line.colour, **style)
         if line.errors:
-            axes.errorbar(
-                x=xs,
-                y=ys,
-                yerr=line.errors,
-                color=line.colour,
-                **_ERROR_BARS,
-            )
+            axes.errorbar(xs, ys, line.errors, color=line.colour, **_ERROR_BARS)
 
     def _draw_legend(self, axes: Any) -> None:
         from matplotlib.lines import Line2D
@@ -197,8 +184,8 @@ class RankChart(Chart):
     @property
     def description(self) -> str:
         ranks = [f"{name} {rank:.2f}" for name, rank in zip(self.names, self.ranks, strict=True)]
-        listed = ", ".join(ranks)
-        return f"Mean ranks, 1 is best: {listed}. Critical difference {self.critical:.2f}."
+        critical = f"Critical difference {self.critical:.2f}."
+        return f"Mean ranks, 1 is best: {', '.join(ranks)}. {critical}"
 
     @property
     def size(self) -> tuple[float, float]:
@@ -210,14 +197,11 @@ class RankChart(Chart):
             x=self.ranks, y=range(count), xerr=self.critical / 2, color=COLOURS[0], **_INTERVALS
         )
         axes.set_yticks(range(count), map(_tail, self.names), fontsize=8)
-        axes.set_ylim(count - 0.5, -0.5)
-        axes.set_xlabel(f"mean rank, 1 is best (critical difference {self.critical:.2f})")
+        label = f"mean rank, 1 is best (critical difference {self.critical:.2f})"
+        axes.set(ylim=(count - 0.5, -0.5), xlabel=label)
         axes.grid(axis="x")
 
 
 def _tail(name: str) -> str:
     """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
-    if len(name) <= _NAME_LIMIT:
-        return name
-    end = name[1 - _NAME_LIMIT :]
-    return f"…{end}"
+    return name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"

@@ -42,13 +42,13 @@ def parse_formats(text: str) -> tuple[str, ...]:
         ConfigError: one is unknown, or there is none.
     """
     words = {"markdown": "md", "latex": "tex"}
-    given = [part.strip() for part in text.split(",") if part.strip()]
-    chosen = dict.fromkeys(words.get(word, word) for word in given)
+    given = filter(None, map(str.strip, text.split(",")))
+    chosen = tuple(dict.fromkeys(words.get(word, word) for word in given))
     for name in chosen or ("",):
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise ConfigError(f"--format: {name!r} is none of {known}{did_you_mean(name, FORMATS)}")
-    return tuple(chosen)
+    return chosen
 
 
 def write_document(
@@ -68,10 +68,10 @@ def write_document(
     times = Counter[str]()
     for chart in document.charts if charts else ():
         times[chart.file_name] += 1
-        again = times[chart.file_name]
-        name = f"{chart.file_name}~{again}" if again > 1 else chart.file_name
+        again = f"~{times[chart.file_name]}" if times[chart.file_name] > 1 else ""
         for kind in ("svg", "pdf"):
-            contents[folder / _PICTURES / f"{name}.{kind}"] = chart.saved(kind)
+            path = folder / _PICTURES / f"{chart.file_name}{again}.{kind}"
+            contents[path] = chart.saved(kind)
     for path, content in contents.items():
         write_text(path, content)
     return list(contents)
@@ -119,15 +119,16 @@ def _page(document: ReportDocument) -> str:
     page.
     """
     css = (files(HERE) / "page.css").read_text(encoding="utf-8")
-    digest = _base64(hashlib.sha256(css.encode()).digest())
-    sources = f"img-src data:; style-src 'sha256-{digest}'"
-    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    style = f"'sha256-{_base64(hashlib.sha256(css.encode()).digest())}'"
     return fill_template(
         HERE,
         "page.html.j2",
         document=document,
         css=Markup(css),
-        policy=policy,
+        policy=(
+            f"default-src 'none'; img-src data:; style-src {style}; base-uri 'none'; "
+            "form-action 'none'"
+        ),
         picture=picture,
     )
 
@@ -164,8 +165,7 @@ def print_document(document: ReportDocument, console: Console, *, stats: bool = 
 
     def say(lines: Iterable[str], style: str = "", width: int | None = None) -> None:
         for line in lines:
-            text = Text(one_line(line), style=style)
-            console.print(text, soft_wrap=width is None, width=width)
+            console.print(Text(one_line(line), style=style), soft_wrap=width is None, width=width)
 
     say(document.lead, width=width)
     for section in document.overview:
@@ -174,6 +174,7 @@ def print_document(document: ReportDocument, console: Console, *, stats: bool = 
             print_cells(section.table, console, width)
             if section.table.signs:
                 say([section.table.legend_text], "dim", width)
+            say([f"{letter} {note}" for note, letter in section.table.letters.items()], "dim")
         say(section.lines)
     say(document.summary, width=width)
     for section in document.sections:
@@ -214,17 +215,22 @@ def print_cells(table: Table, console: Console, width: int | None = None) -> Non
                 overflow="fold",
                 min_width=least[place],
             )
-        for number, line in enumerate(table.lines):
+        for number in range(len(table.lines)):
             cells = []
             for place in block:
-                sign = table.signs.get((number, place), "")
-                is_signed = table.signs and table.columns[place] in table.numeric
-                text = one_line(line[place])
-                cells.append(
-                    Text(f"{text} {sign:1}" if is_signed else text, "bold" if sign == "*" else "")
-                )
+                is_best = table.signs.get((number, place)) == "*"
+                cells.append(Text(_cell(table, number, place), "bold" if is_best else ""))
             grid.add_row(*cells, style="dim" if number in table.apart else "")
         console.print(grid, crop=False, width=max(width, _needed(least, block)))
+
+
+def _cell(table: Table, number: int, place: int) -> str:
+    """A cell's text with its sign, or room for one, and its letters."""
+    text = one_line(table.lines[number][place])
+    if table.signs and table.columns[place] in table.numeric:
+        text += f" {table.signs.get((number, place), ''):1}"
+    letters = table.letters_at(number, place)
+    return f"{text} {letters}" if letters else text
 
 
 def _needed(least: Mapping[int, int], places: Sequence[int]) -> int:
@@ -236,10 +242,7 @@ def _least(table: Table) -> dict[int, int]:
     """Characters that each column takes at least."""
     least = {}
     for place, name in enumerate(table.columns):
-        longest = max(map(len, [*name.split(), *[line[place] for line in table.lines]]))
-        if name not in table.numeric:
-            longest = min(longest, _NARROW)
-        elif table.signs:
-            longest += 2
-        least[place] = longest
+        cells = [_cell(table, number, place) for number in range(len(table.lines))]
+        longest = max(map(len, [*name.split(), *cells]))
+        least[place] = longest if name in table.numeric else min(longest, _NARROW)
     return least

@@ -6,10 +6,9 @@ D data sets, k mixers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from math import ceil, factorial, fsum, log2
+from math import ceil, comb, fsum, log2
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from subquad.reports import stats
 from subquad.reports.model import Mean, Reference, TableLine, TableRow
 from subquad.reports.reported_run import unequal
 from subquad.reports.stats import RankedPair, Ranking
-from subquad.reports.text import Spread, p_text
+from subquad.reports.text import Spread, grouped, p_text
 
 _ALPHA = 0.05
 
@@ -29,16 +28,14 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
     Rows of one metric with one variant of a mixer to a data set count. A mixer is averaged where it
     has a score on every data set in question, so that all means in a block are over the same data.
     """
-    blocks = defaultdict[tuple[str, str], dict[tuple[bool, str], list[TableLine]]](dict)
-    for row in rows:
-        blocks[row.protocol, row.metric].setdefault((False, row.label), []).append(row)
-    for guess in references:
-        blocks[guess.protocol, guess.metric].setdefault((True, guess.key), []).append(guess)
-    for block_of, groups in blocks.items():
-        names = _datasets([row for row in rows if (row.protocol, row.metric) == block_of])
-        guessed = [lines for (is_guess, _), lines in groups.items() if is_guess]
-        for datasets in dict.fromkeys((names, *map(_datasets, guessed))):
-            block = list(filter(None, [_mean(datasets, names, lines) for lines in groups.values()]))
+    blocks = grouped((*rows, *references), lambda line: (line.protocol, line.metric))
+    for lines in blocks.values():
+        names = _datasets([line for line in lines if isinstance(line, TableRow)])
+        groups = grouped(lines, lambda line: (type(line), getattr(line, "key", line.label))).items()
+        guessed = [_datasets(members) for (kind, _), members in groups if kind is Reference]
+        for datasets in dict.fromkeys((names, *guessed)):
+            means = [_mean(datasets, names, members) for _, members in groups]
+            block = list(filter(None, means))
             if len(datasets) > 1 and not all(mean.is_reference for mean in block):
                 yield from block
 
@@ -72,11 +69,8 @@ def _mean(
 
 def make_rankings(means: Sequence[Mean], baseline: str) -> Iterator[Ranking]:
     """One for each protocol and metric with two mixers and more on all of its data sets."""
-    groups = defaultdict[tuple[str, str], list[Mean]](list)
-    for mean in means:
-        if not (mean.is_reference or mean.others):
-            groups[mean.first.protocol, mean.first.metric].append(mean)
-    for members in groups.values():
+    whole = [mean for mean in means if not (mean.is_reference or mean.others)]
+    for members in grouped(whole, lambda mean: (mean.first.protocol, mean.first.metric)).values():
         if len(members) > 1:
             yield _ranking(sorted(members, key=lambda mean: mean.name == baseline))
 
@@ -85,43 +79,41 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
     from scipy.stats import rankdata
 
     first = members[0]
-    count = len(members)
     scores = np.array([member.by_dataset for member in members]).T
     good = scores if first.first.compared.mode == "max" else -scores
     ranks = rankdata(-good.round(9), axis=1)
-    mean = ranks.mean(axis=0)
-    order = np.argsort(mean, kind="stable")
-    friedman = stats.friedman(ranks) if count > 2 else None
+    order = np.argsort(ranks.mean(axis=0), kind="stable")
+    friedman = stats.friedman(ranks) if len(members) > 2 else None
     least_p = 2.0 ** (1 - len(scores))
-    pairs = tuple(_pairs(members, scores, good, least_p))
-    least_p_holm = min(1.0, least_p * len(pairs))
+    least_p_holm = min(1.0, least_p * comb(len(members), 2))
+    pairs = tuple(_pairs(members, scores, good, is_enough=least_p_holm < _ALPHA))
     return Ranking(
         protocol=first.first.protocol,
         metric=first.first.metric,
         compared=first.first.compared,
         datasets=first.datasets,
         mixers=tuple(members[place].name for place in order),
-        ranks=tuple(mean[order].tolist()),
+        ranks=tuple(ranks.mean(axis=0)[order].tolist()),
         friedman=friedman,
-        critical=stats.critical_difference(count, len(scores)),
+        critical=stats.critical_difference(len(members), len(scores)),
         least_p=least_p,
         least_p_holm=least_p_holm,
         pairs=pairs,
-        sentence=f"{first.first.protocol}: {'; '.join(_sentence(ranks, friedman, pairs, least_p))}",
+        sentence="; ".join(_sentence(first, friedman, pairs, least_p_holm)),
     )
 
 
 def _pairs(
-    members: Sequence[Mean], scores: np.ndarray, good: np.ndarray, least_p: float
+    members: Sequence[Mean], scores: np.ndarray, good: np.ndarray, *, is_enough: bool
 ) -> Iterator[RankedPair]:
-    """All of them, the last member second in its pairs."""
+    """All of them, the last member second in its pairs. `is_enough`: so many data sets can tell a
+    pair apart.
+    """
     pairs = list(combinations(range(len(members)), 2))
     gaps = [good[:, first] - good[:, second] for first, second in pairs]
     chances = list(map(stats.signed_rank, gaps))
     holm = stats.holm([chance.p_value for chance in chances])
     for (first, second), gap, chance, adjusted in zip(pairs, gaps, chances, holm, strict=True):
-        mine = members[first].lines
-        others = members[second].lines
         signs = np.sign(gap.round(9)).tolist()
         verdict = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
         yield RankedPair(
@@ -133,30 +125,24 @@ def _pairs(
             adjusted=adjusted,
             unequal=tuple(
                 line.dataset
-                for line, other in zip(mine, others, strict=True)
+                for line, other in zip(members[first].lines, members[second].lines, strict=True)
                 if unequal(line.tuning, other.tuning)
             ),
-            verdict="too few data sets" if len(pairs) * least_p >= _ALPHA else verdict,
+            verdict=verdict if is_enough else "too few data sets",
         )
 
 
 def _sentence(
-    ranks: np.ndarray, friedman: stats.Chance | None, pairs: Sequence[RankedPair], least_p: float
+    first: Mean, friedman: stats.Chance | None, pairs: Sequence[RankedPair], least_p_holm: float
 ) -> Iterator[str]:
-    """What the tests say, and what so few data sets can say at all."""
-    datasets, mixers = ranks.shape
+    """What the tests say, or that so few data sets can say nothing."""
+    yield f"{first.first.protocol}, {len(first.datasets)} data sets"
     if friedman:
         verb = "differ" if friedman.p_value < _ALPHA else "are not shown to differ"
-        test = f"Friedman p {p_text(friedman.p_value)}, {friedman.words}"
-        bound = factorial(mixers) ** (1.0 - datasets)
-        if bound > 0.001:
-            test += f"; so few data sets allow no less than {p_text(bound)}"
-        yield f"the mean ranks of {mixers} mixers {verb} over {datasets} data sets ({test})"
-    least = min(1.0, least_p * len(pairs))
-    bound = f"{datasets} data sets allow no p below {p_text(least_p)}"
-    bound += f", after Holm's correction {p_text(least)}"
-    if least >= _ALPHA:
+        yield f"mean ranks {verb} (Friedman p {p_text(friedman.p_value)}, {friedman.words})"
+    if least_p_holm >= _ALPHA:
         needed = 1 + ceil(log2(len(pairs) / _ALPHA))
+        bound = f"no p is below {p_text(least_p_holm)} after Holm's correction"
         yield f"too few data sets to tell any pair of mixers apart: {bound}; it takes {needed}"
     else:
         clear = [
@@ -165,8 +151,5 @@ def _sentence(
             if pair.verdict == "distinguishable"
         ]
         yield ", ".join(clear) or "no two mixers are distinguishable over data sets"
-        yield bound
     if any(pair.unequal for pair in pairs):
         yield "mixers were tuned unequally"
-    for words in {pair.chance.words: None for pair in pairs if not pair.chance.counted}:
-        yield f"p of pairs with equal differences is {words}"

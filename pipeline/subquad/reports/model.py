@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -102,8 +102,7 @@ class TableRow(TableLine):
 
     @property
     def first(self) -> ReportedRun:
-        runs = self.counted or self.runs
-        return runs[0]
+        return (*self.counted, *self.runs)[0]
 
     @property
     def mixer(self) -> str:
@@ -134,12 +133,14 @@ class TableRow(TableLine):
         """After the last epoch, where the protocol reports the best test score over epochs."""
         if self.protocol != "paper":
             return None
-        return Spread.of(run.last_score(self.metric) for run in self.counted)
+        return Spread.of(run.metrics_on("test", run.last).get(self.metric) for run in self.counted)
 
     @property
     def validation(self) -> Spread | None:
         """What selects the checkpoints, on the validation split; None where a run has none."""
-        spread = Spread.of(run.validation_score(run.metric) for run in self.counted)
+        spread = Spread.of(
+            run.metrics_on("validation", run.best).get(run.metric) for run in self.counted
+        )
         return spread if spread and spread.count == len(self.counted) else None
 
     @property
@@ -176,8 +177,7 @@ class TableRow(TableLine):
         """The mixer with what tells it from its variants."""
         if not self.setting:
             return self.label
-        which = "base" if self.is_base else short_setting(self.setting)
-        return f"{self.label} ({which})"
+        return f"{self.label} ({'base' if self.is_base else short_setting(self.setting)})"
 
     @property
     def benchmark(self) -> str:
@@ -192,11 +192,15 @@ class TableRow(TableLine):
         """
         states = Counter[str]()
         for run in self.runs:
-            is_counted = any(run is counted for counted in self.counted)
-            state, reason = run.state(is_counted=is_counted)
+            state, reason = run.state(is_counted=any(run is counted for counted in self.counted))
             states[f"{state} ({reason})" if reason and reasons else state] += 1
         order = sorted(states, key=lambda state: (state != "finished", state))
         return ", ".join(f"{states[state]} {state}" for state in order)
+
+
+def meanings(rows: Iterable[TableRow]) -> list[str]:
+    """What each protocol means."""
+    return sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -294,10 +298,8 @@ class Comparison:
         """Distinguishable only if the interval excludes 0 and the adjusted p is below 0.05."""
         if self.estimate is None or self.adjusted is None:
             return "not enough seeds"
-        excludes_zero = self.estimate.low > 0 or self.estimate.high < 0
-        return (
-            "distinguishable" if excludes_zero and self.adjusted < _ALPHA else "not distinguishable"
-        )
+        is_clear = self.estimate.low > 0 or self.estimate.high < 0
+        return "distinguishable" if is_clear and self.adjusted < _ALPHA else "not distinguishable"
 
     @property
     def estimate_texts(self) -> tuple[str, str]:
@@ -305,8 +307,8 @@ class Comparison:
         if self.estimate is None:
             return DASH, DASH
         metric = self.first.compared
-        points = metric.points(self.estimate.difference)
-        return points, metric.interval(self.estimate.low, self.estimate.high)
+        interval = metric.interval(self.estimate.low, self.estimate.high)
+        return metric.points(self.estimate.difference), interval
 
     @property
     def unequal(self) -> str:
@@ -392,7 +394,3 @@ class Report:
     beside: Mapping[TableRow, Sequence[Beside]]
     baseline: str
     match: str = ""
-
-    def published(self, row: TableRow) -> Sequence[Beside]:
-        """Published rows beside a row."""
-        return self.beside[row]

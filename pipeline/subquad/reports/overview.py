@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.model import Comparison, Report, TableRow
+from subquad.reports.model import Comparison, Report, TableRow, meanings
 from subquad.reports.stats import RankedPair, why_alike
-from subquad.reports.text import score_text
+from subquad.reports.text import near_published, score_text
 
 _Frame = Any
 """A frame of pandas, whose types do not say what is in its columns."""
@@ -43,14 +44,18 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     sections = []
     for (protocol, metric), block in scores.groupby(["protocol", "metric"], sort=False):
         chosen = ", best on test" if protocol == "paper" else ""
-        title = f"Test {block['compared'].iloc[0].with_unit}, protocol {protocol}{chosen}"
         rows = [row for row in report.rows if (row.protocol, row.metric) == (protocol, metric)]
-        lines = tuple(_beside_published(rows, report))
-        sections.append(Section(title=title, table=_table(block), lines=lines))
+        sections.append(
+            Section(
+                title=f"Test {rows[0].compared.with_unit}, protocol {protocol}{chosen}",
+                table=_table(block),
+                lines=tuple(_beside_published(rows, report)),
+            )
+        )
     sentences = [_compared(report), *_verdicts(scores)]
     if reasons := list(dict.fromkeys(_reasons(report))):
-        shown = "; ".join(reasons[:_MOST_REASONS])
-        sentences.append(f"Beware: {shown}{and_more(len(reasons) - _MOST_REASONS)}.")
+        more = and_more(len(reasons) - _MOST_REASONS)
+        sentences.append(f"Beware: {'; '.join(reasons[:_MOST_REASONS])}{more}.")
     return tuple(sections), tuple(sentences)
 
 
@@ -70,14 +75,14 @@ def _scores(report: Report) -> _Frame:
                 judged = line.score.mean
         about = (line.protocol, line.metric, line.dataset, line.name, line.compared)
         rows.append((*about, line, text, judged, line.is_called(report.baseline)))
-    has_stand_in = any(row.is_stand_in for row in report.rows)
     for mean in report.means:
         if not mean.others:
             first = mean.first
-            judged = None if mean.is_reference or has_stand_in else mean.score.mean
+            is_judged = not (mean.is_reference or any(row.is_stand_in for row in report.rows))
             text = score_text(first.compared, mean.score)
             key = (first.protocol, first.metric, mean.name)
-            rows.append((*key[:2], _AVERAGE, mean.name, first.compared, key, text, judged, False))
+            about = (*key[:2], _AVERAGE, mean.name, first.compared, key, text)
+            rows.append((*about, mean.score.mean if is_judged else None, False))
     return pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
 
 
@@ -97,7 +102,7 @@ def _judge(scores: _Frame, report: Report) -> None:
         if len(judged) < 2:
             continue
         best = judged.min() if column["compared"].iloc[0].mode == "min" else judged.max()
-        leader = column["key"][judged.index[judged == best][0]]
+        leader = column["key"][(judged == best).idxmax()]
         for place, score in judged.items():
             pair = pairs.get(frozenset((leader, column["key"][place])))
             scores.at[place, "pair"] = pair
@@ -112,35 +117,30 @@ def _table(block: _Frame) -> Table:
     copies = block.groupby(["dataset", "name"]).cumcount()
     wide = block.assign(number=copies).set_index(["name", "number", "dataset"])
     lines = wide["text"].unstack(sort=False)[datasets].fillna(DASH)
-    signs = wide["sign"].unstack(sort=False)[datasets].stack().dropna()
+    signs = wide["sign"].unstack(sort=False)[datasets].fillna("").to_numpy()
     apart = wide["apart"].groupby(["name", "number"], sort=False).any()
-    places = {dataset: place for place, dataset in enumerate(datasets, 1)}
-    numbers = {key: number for number, key in enumerate(lines.index)}
     names = ["average" if dataset == _AVERAGE else dataset for dataset in datasets]
     return Table(
         columns=("mixer", *names),
         lines=tuple((name, *texts) for (name, _), *texts in lines.itertuples()),
         numeric=names,
         apart=apart.to_numpy().nonzero()[0].tolist(),
-        signs={(numbers[key[:2]], places[key[2]]): sign for key, sign in signs.items()},
+        signs={(line, place + 1): sign for (line, place), sign in np.ndenumerate(signs) if sign},
+        aside="the baseline, and guesses without a trained model",
     )
 
 
 def _beside_published(rows: Sequence[TableRow], report: Report) -> Iterator[str]:
     """How many scores have a comparable published number, and where they lie beside it."""
     gaps = [
-        round(row.compared.scaled(row.score.mean) - beside.published.value, 9)
+        row.compared.scaled(row.score.mean) - beside.published.value
         for row in rows
         if row.score and row.compared.is_fraction
-        for beside in report.published(row)
+        for beside in report.beside[row]
         if not beside.reasons
     ]
     if gaps:
-        below = sum(gap < -1 for gap in gaps)
-        above = sum(gap > 1 for gap in gaps)
-        near = f"{len(gaps) - below - above} within 1.0 point"
-        cells = quantity(len(gaps), "comparable cell")
-        yield f"{cells}: {near}, {below} below, {above} above"
+        yield near_published(gaps, 1.0)
 
 
 def _compared(report: Report) -> str:
@@ -154,8 +154,7 @@ def _compared(report: Report) -> str:
     if report.baseline:
         is_there = any(row.is_called(report.baseline) for row in rows)
         words += f", {'' if is_there else 'no row of the '}baseline {report.baseline}"
-    protocols = sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
-    return f"{words}; {'; '.join(protocols)}."
+    return f"{words}; {'; '.join(meanings(rows))}."
 
 
 def _verdicts(scores: _Frame) -> Iterator[str]:
@@ -202,13 +201,11 @@ def _reasons(report: Report) -> Iterator[str]:
         if status != f"{len(row.counted)} finished":
             yield f"{row.name} on {row.dataset}: {status}"
     for row in report.rows:
-        for note in row.notes:
-            yield f"{row.dataset}: {note}"
+        yield from (f"{row.dataset}: {note}" for note in row.notes)
     for pair in report.comparisons:
-        for note in pair.notes:
-            yield f"{pair.first.name} and {pair.second.name} on {pair.first.dataset}: {note}"
-    published = [beside for row in report.rows for beside in report.published(row)]
-    unlike = [beside for beside in published if beside.reasons]
-    if unlike:
+        who = f"{pair.first.name} and {pair.second.name} on {pair.first.dataset}"
+        yield from (f"{who}: {note}" for note in pair.notes)
+    published = list(chain.from_iterable(report.beside.values()))
+    if unlike := sum(bool(beside.reasons) for beside in published):
         count = quantity(len(published), "published number")
-        yield f"{len(unlike)} of {count} not comparable (see the details)"
+        yield f"{unlike} of {count} not comparable (see the details)"

@@ -93,6 +93,11 @@ class PublishedRow(_Strict):
     target: bool = True
 
     @property
+    def text(self) -> str:
+        """As printed: `84.2 ± 0.3`."""
+        return f"{self.printed} ± {self.std}" if self.std else self.printed
+
+    @property
     def reference(self) -> str:
         """`doe2026 Table 1`."""
         return f"{self.source} {self.table}"
@@ -110,14 +115,12 @@ class Beside:
     @property
     def in_short(self) -> str:
         """`98.0 (not comparable)`."""
-        verdict = "not comparable" if self.reasons else "comparable"
-        return f"{self.published.printed} ({verdict})"
+        return f"{self.published.printed} ({'not ' if self.reasons else ''}comparable)"
 
     @property
     def verdict(self) -> str:
         """Comparable, or not and why."""
-        words = "; ".join(self.reasons)
-        return f"not comparable: {words}" if words else "comparable"
+        return f"not comparable: {'; '.join(self.reasons)}" if self.reasons else "comparable"
 
 
 class PublishedTable(_Strict):
@@ -143,11 +146,12 @@ class PublishedTable(_Strict):
 
         What a paper prints again in a later of these tables is left out.
         """
-        names = self.models.get(label, self.models.get(mixer, []))
         found = [
             row
             for row in self.rows
-            if row.benchmark == benchmark and row.metric == metric and row.model in names
+            if row.benchmark == benchmark
+            and row.metric == metric
+            and row.model in self.models.get(label, self.models.get(mixer, []))
         ]
         with_it = {(row.source, row.table) for row in found}
         first = {
@@ -184,8 +188,9 @@ class PublishedTable(_Strict):
 
 def source_title(source: str) -> str:
     """The paper behind a source's short name."""
-    titles = [table.sources[source] for table in published_tables() if source in table.sources]
-    return titles[0] if titles else source
+    return next(
+        (table.sources[source] for table in published_tables() if source in table.sources), source
+    )
 
 
 def published_tables() -> list[PublishedTable]:
@@ -220,17 +225,21 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {in_one_line(error)}"
-    rows = tuple([_cautioned(row, table.cautions) for row in table.rows])
-    return table.model_copy(update={"rows": rows})
+    return table.model_copy(
+        update={"rows": tuple(_cautioned(row, table.cautions) for row in table.rows)}
+    )
 
 
 def _cautioned(row: PublishedRow, cautions: Sequence[_Caution]) -> PublishedRow:
-    columns = vars(row).items()
     fitting = [
         caution
         for caution in cautions
-        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items() <= columns
+        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items()
+        <= vars(row).items()
     ]
-    texts = tuple(caution.text for caution in fitting)
-    is_target = all(caution.target for caution in fitting)
-    return row.model_copy(update={"cautions": texts, "target": is_target})
+    return row.model_copy(
+        update={
+            "cautions": tuple(caution.text for caution in fitting),
+            "target": all(caution.target for caution in fitting),
+        }
+    )

@@ -18,12 +18,17 @@ from pydantic import Field, field_validator
 from subquad.errors import escaped
 from subquad.experiment.schema import decides_numbers
 from subquad.experiment.settings import ALTERNATIVES
-from subquad.output.terminal import DASH, duration, quantity
+from subquad.output.terminal import quantity
 from subquad.plugin.metric import Metric
-from subquad.record.files import read_bytes
-from subquad.record.models import DATASET, Environment, Git, Input, KeptExample, Measured, Result
+from subquad.record.files import flatten, read_bytes
+from subquad.record.models import DATASET, Environment, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
 
+_ORIGIN = (
+    *("experiment", "reason", "steps", "seconds", "attempts", "skipped_steps", "workers"),
+    "openings",
+)
+"""What result.json has of where its numbers come from."""
 _LONGEST = 10_000
 """Characters of a name or line of somebody else's."""
 
@@ -61,8 +66,8 @@ class Tuning:
         """`12 trials, 5 dims, 1.2e+09 FLOPs`."""
         if self.trials is None or self.dimensions is None:
             return "unknown"
-        parts = (quantity(self.trials, "trial"), quantity(self.dimensions, "dim"), self.flops_text)
-        return ", ".join(parts)
+        trials = quantity(self.trials, "trial")
+        return f"{trials}, {quantity(self.dimensions, 'dim')}, {self.flops_text}"
 
     @property
     def flops_text(self) -> str:
@@ -84,7 +89,7 @@ def unequal(first: Tuning | None, second: Tuning | None) -> str:
         trials = ["unknown" if count is None else count for count in (first.trials, second.trials)]
         parts.append("{} / {} trials".format(*trials))
     flops = [nan if spent is None else spent for spent in (first.flops, second.flops)]
-    if not isclose(flops[0], flops[1], rel_tol=_ALIKE):
+    if not isclose(*flops, rel_tol=_ALIKE):
         parts.append(f"{first.flops_text} / {second.flops_text}")
     return f"unequal tuning: {', '.join(parts)}" if parts else ""
 
@@ -151,15 +156,11 @@ class ReportedRun(Result):
     def data_label(self) -> str:
         """The data set's name in tables; a study may name several variants of one."""
         label = self._varied("dataset", self.dataset)
-        if self.data_mark:
-            return f"{label} ({self.data_mark})"
-        return label
+        return f"{label} ({self.data_mark})" if self.data_mark else label
 
     def _varied(self, axis: str, plugin: str) -> str:
         value = self.axes.get(axis)
-        if isinstance(value, str):
-            return printable(value)
-        return plugin
+        return printable(value) if isinstance(value, str) else plugin
 
     @property
     def protocol_meaning(self) -> str:
@@ -175,16 +176,13 @@ class ReportedRun(Result):
         """
         varied = set(self.axes)
         for value in self.axes.values():
-            if isinstance(value, Mapping):
-                varied |= value.keys()
+            varied |= value.keys() if isinstance(value, Mapping) else set()
         found = {
             f"{part}.content": read.mark for part, read in self.inputs.items() if part != DATASET
         }
         for key, value in self.leaves.items():
-            if key == "train.seed":
-                continue
-            is_place = key in self.places
-            if key in varied or (not is_place and decides_numbers(key, self.coupled)):
+            decides = key not in self.places and decides_numbers(key, self.coupled)
+            if key != "train.seed" and (key in varied or decides):
                 found[key] = setting_text(value)
         source = min((self.folder / SOURCES).glob("*"), default=None)
         if source is not None:
@@ -209,60 +207,31 @@ class ReportedRun(Result):
             return None
         return self.test.metrics.get(metric)
 
-    def last_score(self, metric: str) -> float | None:
-        """The metric at the last evaluation of a finished run, if that was on the test split."""
-        if self.status != "finished":
-            return None
-        return _score_on("test", self.last, metric)
-
-    def validation_score(self, metric: str) -> float | None:
-        """The metric of the chosen checkpoint, if it was chosen on a validation split."""
-        return _score_on("validation", self.best, metric)
+    def metrics_on(self, split: str, evaluation: Measured | None) -> Mapping[str, float | None]:
+        """Those of an evaluation, if that was on this split."""
+        return evaluation.metrics if evaluation and evaluation.split == split else {}
 
     def provenance(self) -> dict[str, str]:
-        """Where its numbers come from: experiment, source revision, versions, plugin
-        distributions; by name.
+        """Where its numbers come from: experiment, source revision, versions, plugins; by the names
+        in the run's files.
         """
         machine = self.environment
-        git = machine.git or Git()
-        test = self.test
-        packages = sorted(machine.packages.items())
         facts = {
             "not verified": "; ".join(self.faults),
             "experiment.yaml sha256": sha256(read_bytes(self.folder / EXPERIMENT)).hexdigest(),
-            "experiment hash": self.experiment,
-            "reason": self.reason,
-            "steps": self.steps is not None and f"{self.steps} in {duration(self.seconds)}",
-            "attempts": self.attempts,
-            "skipped steps": self.skipped_steps,
-            "workers": self.workers,
-            "test split opened": self.openings > 1 and f"{self.openings} times",
-            "tested": test and f"{test.checkpoint} checkpoint, {test.samples} samples",
-            "git commit": (git.commit or DASH) + (" with uncommitted changes" if git.dirty else ""),
-            "python": machine.python,
-            "platform": machine.platform,
-            "GPUs": ", ".join(machine.gpus),
-            "packages": ", ".join(f"{name} {version}" for name, version in packages),
+            **{name: getattr(self, name) for name in _ORIGIN},
+            "tested": self.test
+            and f"{self.test.checkpoint} checkpoint, {self.test.samples} samples",
+            **flatten(machine.model_dump()),
+            "gpus": ", ".join(machine.gpus),
             "plugins": "; ".join(map(_plugin, machine.plugins)),
         }
         return {name: printable(str(value)) for name, value in facts.items() if value}
 
 
-def _score_on(split: str, evaluation: Measured | None, metric: str) -> float | None:
-    """A metric of an evaluation, if that was of this split."""
-    if evaluation is None or evaluation.split != split:
-        return None
-    return evaluation.metrics.get(metric)
-
-
 def _plugin(facts: dict[str, Any]) -> str:
-    """`mixer running-mean from acme-mixers 1.2 (sha256 0f3c52d1a9e4)`."""
-    origin = f"{facts.get('distribution') or 'a file'} {facts.get('version') or ''}".strip()
-    marks = ["editable"] if facts.get("editable") else []
-    if digest := facts.get("sha256"):
-        marks.append(f"sha256 {str(digest)[:12]}")
-    listed = f" ({', '.join(marks)})" if marks else ""
-    return f"{facts.get('kind')} {facts.get('name')} from {origin}{listed}"
+    """`distribution acme-mixers, kind mixer, name running-mean, ...`."""
+    return ", ".join(f"{key} {value}" for key, value in facts.items() if value)
 
 
 def setting_text(value: Any) -> str:
@@ -279,18 +248,14 @@ def _is_mixer(entry: Any) -> bool:
 
 
 def _mixer_text(entry: dict[str, Any]) -> str:
-    layers = ", ".join(map(str, entry.get("layers") or ()))
-    params = (entry.get("params") or {}).items()
-    listed = ", ".join(f"{key} {setting_text(value)}" for key, value in params)
-    role = entry.get("role")
-    return "".join(
-        (
-            entry["name"],
-            f" in layers {layers}" if layers else "",
-            f" for {role}" if role else "",
-            f" ({listed})" if listed else "",
-        )
-    )
+    text = entry["name"]
+    if layers := entry.get("layers"):
+        text += f" in layers {', '.join(map(str, layers))}"
+    if role := entry.get("role"):
+        text += f" for {role}"
+    if params := entry.get("params"):
+        text += f" ({', '.join(f'{key} {setting_text(value)}' for key, value in params.items())})"
+    return text
 
 
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:

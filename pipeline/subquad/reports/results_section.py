@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from subquad.output.terminal import DASH, duration
 from subquad.plugin.metric import Metric
 from subquad.reports.document import Section, Table
-from subquad.reports.model import Reference, Report, TableLine, TableRow
+from subquad.reports.model import Reference, Report, TableLine, TableRow, meanings
 from subquad.reports.published import Beside, published_faults
-from subquad.reports.text import Ends, Spread, score_text
+from subquad.reports.text import Ends, Spread, grouped, score_text
 
 _REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"
 _PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
@@ -41,8 +41,7 @@ def results_section(report: Report) -> Section:
     metrics = {row.compared.with_unit for row in report.rows}
     named = len(metrics) > 1
     score = "test score" if named else f"test {metrics.pop()}"
-    besides = list(dict.fromkeys(name for row in report.rows for name in row.besides))
-    units = {row.first.shown(name).with_unit for row in report.rows for name in row.besides}
+    besides = {name: row for row in report.rows for name in row.besides}
     lines: list[TableLine] = []
     for family, rows in groupby(report.rows, key=lambda row: row.family):
         lines += [*rows, *[guess for guess in report.references if guess.family == family]]
@@ -52,23 +51,26 @@ def results_section(report: Report) -> Section:
         if isinstance(line, TableRow):
             last = score_text(line.compared, line.last_score)
             scores = {"seeds": str(len(line.counted)), **scores, "last epoch": last}
-        others = {}
         for name in besides:
             metric = line.first.shown(name)
-            known = isinstance(line, Reference) or name in line.first.tested[1:]
-            value = line.tested(name) if known else None
-            others[metric.with_unit] = _ended(metric, value, line.interval(name))
-        cells.append({**line_names(line), **scores, **others, **_facts(line, report)})
-    reasons = []
-    for row in report.rows:
-        status = row.status()
-        if status != row.status(reasons=False):
-            reasons.append(f"{row.dataset}, {row.name} ({row.protocol}): {status}")
-    guesses = [place for place, line in enumerate(lines) if isinstance(line, Reference)]
-    numeric = ("seeds", "last epoch", "best epoch", score, *units, *_COSTS)
+            is_known = isinstance(line, Reference) or name in line.first.tested[1:]
+            value = line.tested(name) if is_known else None
+            scores[metric.with_unit] = _ended(metric, value, line.interval(name))
+        cells.append({**line_names(line), **scores, **_facts(line, report)})
+    units = {row.first.shown(name).with_unit for name, row in besides.items()}
+    statuses = {row: (row.status(), row.status(reasons=False)) for row in report.rows}
+    reasons = [
+        f"{row.dataset}, {row.name} ({row.protocol}): {status}"
+        for row, (status, short) in statuses.items()
+        if status != short
+    ]
     return Section(
         title="Scores and costs",
-        table=Table.of(cells, numeric, guesses),
+        table=Table.of(
+            cells,
+            ("seeds", "last epoch", "best epoch", score, *units, *_COSTS),
+            [place for place, line in enumerate(lines) if isinstance(line, Reference)],
+        ),
         lines=(*reasons, *report.headlines),
         notes=tuple(_notes(report)),
     )
@@ -86,7 +88,7 @@ def _facts(line: TableLine, report: Report) -> dict[str, str]:
             costs[title] = shown(mean.mean)
     epochs = [f"{epoch:.4g}" for epoch in sorted(line.best_epochs)]
     return {
-        "published": in_short(report.published(line)),
+        "published": in_short(report.beside[line]),
         "tuning": line.tuning.words if line.tuning else DASH,
         "status": line.status(reasons=False),
         **costs,
@@ -125,7 +127,7 @@ def _notes(report: Report) -> Iterator[str]:
     rows it is said of.
     """
     rows = report.rows
-    yield from sorted({f"{row.protocol}: {row.protocol_label}" for row in rows})
+    yield from meanings(rows)
     if report.match:
         for (dataset, _), group in groupby(rows, key=lambda row: row.family):
             sizes = [size.mean for row in group if (size := row.measured("parameters"))]
@@ -134,26 +136,26 @@ def _notes(report: Report) -> Iterator[str]:
                 yield f"{dataset}: equal size, within {apart:.1%} (match: {report.match})"
     over = "95 % interval over the test samples"
     if report.references:
-        known = [guess for guess in report.references if guess.interval(guess.metric)]
-        whose = {guess.compared.label: guess.compared.answers for guess in known}
-        wilson = {True: ", Wilson's", False: ""}
-        shown = [f"{label} [{over}{wilson[answers]}]" for label, answers in whose.items()]
         meaning = f"reference: {_REFERENCE_MEANING}"
+        shown = {
+            f"{guess.compared.label} [{over}, Wilson's]"
+            if guess.compared.answers
+            else f"{guess.compared.label} [{over}]": None
+            for guess in report.references
+            if guess.interval(guess.metric)
+        }
         yield f"{meaning}: {', '.join(shown)}" if shown else meaning
     for label in {row.compared.label: None for row in rows if row.interval(row.metric)}:
         yield f"{label} of a mixer [{over}, mean over the seeds]"
     yield from _notes_of_rows(rows)
-    for fault in published_faults():
-        yield f"left out: {fault}"
+    yield from (f"left out: {fault}" for fault in published_faults())
 
 
 def _notes_of_rows(rows: Sequence[TableRow]) -> Iterator[str]:
-    noted = defaultdict[tuple[str, str], list[str]](list)
-    for row in rows:
-        for note in row.notes:
-            noted[row.dataset, note].append(row.name)
+    noted = [(row.dataset, note, row.name) for row in rows for note in row.notes]
     of_dataset = Counter(row.dataset for row in rows)
-    for (dataset, note), names in noted.items():
+    for (dataset, note), found in grouped(noted, lambda told: told[:2]).items():
+        names = [name for *_, name in found]
         is_of_some = len(names) < of_dataset[dataset]
         whose = f" ({', '.join(dict.fromkeys(names))})" if is_of_some else ""
         yield f"{dataset}: {note}{whose}"

@@ -5,42 +5,38 @@ Other protocols and settings are rows of their own.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
-
-import pandas as pd
 
 from subquad.reports.model import BASE, Reference, TableRow
 from subquad.reports.reported_run import ReportedRun, printable, varying, with_alternative
-from subquad.reports.text import Setting, Spread, Values, in_order, short_setting
+from subquad.reports.text import Setting, Spread, Values, grouped, in_order, short_setting
 
 
 def make_rows(runs: Sequence[ReportedRun]) -> list[TableRow]:
     """Rows, ordered by data set, protocol, mixer and setting."""
-    groups = defaultdict[tuple[str, str, str], list[ReportedRun]](list)
-    for run in runs:
-        groups[run.data_label, run.protocol, run.label].append(run)
-    rows: list[TableRow] = []
-    # names by the numbers in them: k2 before k16
-    for names in sorted(
-        groups,
-        key=lambda names: [list(map(in_order, re.split(r"(\d+)", name))) for name in names],
-    ):
-        rows += _rows_of(groups[names])
-    return rows
+    groups = grouped(runs, lambda run: (run.data_label, run.protocol, run.label))
+    return [row for names in sorted(groups, key=_with_numbers) for row in _rows_of(groups[names])]
+
+
+def _with_numbers(names: Sequence[str]) -> list[list[tuple[float, str]]]:
+    """Sort key of names by the numbers in them: k2 before k16."""
+    return [list(map(in_order, re.split(r"(\d+)", name))) for name in names]
 
 
 def _rows_of(runs: list[ReportedRun]) -> list[TableRow]:
     keys = varying(run.settings for run in runs)
-    variants = defaultdict[Setting, list[ReportedRun]](list)
-    for run in runs:
-        values = [printable(run.settings.get(key, "none")) for key in keys]
-        variants[tuple(zip(map(printable, keys), values, strict=True))].append(run)
+
+    def setting_of(run: ReportedRun) -> Setting:
+        return tuple((printable(key), printable(run.settings.get(key, "none"))) for key in keys)
+
+    variants = grouped(runs, setting_of)
     shorter = _by_change(list(variants))
-    rows = [_row(shorter[setting], members) for setting, members in variants.items()]
-    return sorted(rows, key=lambda row: [(key, *in_order(value)) for key, value in row.setting])
+    return sorted(
+        [_row(shorter[setting], members) for setting, members in variants.items()],
+        key=lambda row: [(key, *in_order(value)) for key, value in row.setting],
+    )
 
 
 def _by_change(variants: Sequence[Setting]) -> Mapping[Setting, Setting]:
@@ -68,14 +64,14 @@ def _changes(variant: Setting, base: Setting) -> Setting:
 
 
 def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
-    newest: dict[int, ReportedRun] = {}
     # of several runs with one seed the newest counts, because folders are named by their time
-    for run in sorted(runs, key=lambda run: run.folder.name):
-        if run.score(run.compared) is not None:
-            newest[run.seed] = run
+    newest = {
+        run.seed: run
+        for run in sorted(runs, key=lambda run: run.folder.name)
+        if run.score(run.compared) is not None
+    }
     counted = tuple(newest[seed] for seed in sorted(newest))
     first = next((run for run in runs if run.has_result), runs[0])
-    tested = [run.test.samples for run in (*counted, *runs) if run.test]
     return TableRow(
         dataset=first.data_label,
         label=first.label,
@@ -85,7 +81,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         runs=tuple(runs),
         counted=counted,
         score=Spread.of(run.score(first.compared) for run in counted),
-        samples=tested[0] if tested else None,
+        samples=next((run.test.samples for run in (*counted, *runs) if run.test), None),
     )
 
 
@@ -93,20 +89,20 @@ def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
     """Those of each data set and protocol, of what is compared there, in the order of the rows,
     the worst first.
     """
-    about = ["dataset", "protocol", "metric", "mode"]
-    columns = [*about, "value", "key", "samples", "run"]
-    kept: Any = pd.DataFrame(_kept(rows), columns=pd.Index(columns))
-    for (dataset, protocol, metric, mode), found in kept.groupby(about, sort=False):
-        times = Counter(key for (_, key, _), _ in found.groupby(["value", "key", "samples"]))
-        everyone = [
-            run
-            for row in rows
-            if (*row.family, row.metric, row.compared.mode) == (dataset, protocol, metric, mode)
-            for run in row.counted
+    blocks = grouped(rows, lambda row: (*row.family, row.metric))
+    for (dataset, protocol, metric), members in blocks.items():
+        everyone = [run for row in members for run in row.counted]
+        guesses = [
+            (value, key, run.reference_scores.samples, run)
+            for run in everyone
+            if run.reference_scores
+            for key, value in run.reference_scores.scores.get(metric, {}).items()
         ]
-        groups = list(found.groupby(["value", "key", "samples"])["run"])
-        for (value, key, samples), runs in reversed(groups) if mode == "min" else groups:
-            which = _which(list(runs), everyone) if times[key] > 1 else ""
+        kept = grouped(guesses, lambda guess: guess[:3])
+        times = Counter(key for _, key, _ in kept)
+        for value, key, samples in sorted(kept, reverse=members[0].compared.mode == "min"):
+            runs = [run for *_, run in kept[value, key, samples]]
+            which = _which(runs, everyone) if times[key] > 1 else ""
             words = printable(key.replace("_", " "))
             yield Reference(
                 dataset=dataset,
@@ -122,25 +118,14 @@ def make_references(rows: Sequence[TableRow]) -> Iterator[Reference]:
             )
 
 
-def _kept(rows: Sequence[TableRow]) -> Iterator[tuple[Any, ...]]:
-    """A line for each guess that a run recorded."""
-    for row in rows:
-        for run in row.counted:
-            if kept := run.reference_scores:
-                for key, value in kept.scores.get(row.metric, {}).items():
-                    about = (*row.family, row.metric, row.compared.mode)
-                    yield (*about, value, key, kept.samples, run)
-
-
 def _which(members: Sequence[ReportedRun], everyone: Sequence[ReportedRun]) -> str:
     """The data set's settings that these runs share and others do not have, or else how many
     runs they are.
     """
-    differing = varying(run.settings for run in members)
     setting = [
         (key, members[0].settings.get(key, "none"))
         for key in varying(run.settings for run in everyone)
-        if key.startswith("dataset.") and key not in differing
+        if key.startswith("dataset.") and key not in varying(run.settings for run in members)
     ]
     if setting:
         return printable(short_setting(tuple(setting)))
@@ -148,24 +133,19 @@ def _which(members: Sequence[ReportedRun], everyone: Sequence[ReportedRun]) -> s
 
 
 def make_examples(rows: Sequence[TableRow]) -> Iterator[Values]:
-    """What the mixers wrote, by data set and sample; rows whose samples have other targets stand
-    apart.
-    """
+    """What the mixers wrote, by data set and sample."""
     for dataset, of_dataset in groupby(rows, key=lambda row: row.dataset):
         texts = [
-            (number, example.target, row.name, example.answer)
+            (number, row.name, example)
             for row in of_dataset
             for number, example in enumerate(row.first.examples, 1)
         ]
-        targets = list(dict.fromkeys(text[:2] for text in texts))
-        for number, target, mixer, answer in sorted(
-            texts, key=lambda text: (text[0], targets.index(text[:2]))
-        ):
+        for number, mixer, example in sorted(texts, key=lambda text: text[0]):
             yield {
                 "kind": "example",
                 "dataset": dataset,
                 "mixer": mixer,
                 "sample": number,
-                "target": target,
-                "answer": answer,
+                "target": example.target,
+                "answer": example.answer,
             }

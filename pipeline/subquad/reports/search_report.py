@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from subquad.record.layout import is_study, runs_below
 from subquad.record.names import FINAL
 from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.formats import print_document
-from subquad.reports.report import read_report
+from subquad.reports.reading import read_report
 from subquad.reports.reported_run import printable
 from subquad.reports.sections import document_of
 from subquad.reports.text import Values
@@ -46,14 +46,16 @@ def search_document(
         dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
         idle = untuned(summary["settings"]["space"], dimensions)
     left = tuple(_left(summary, [run.status == "finished" for run in final.runs]))
-    drawn = filter(Path.is_file, folder.glob("plots/*.png"))
-    paths = sorted(drawn, key=lambda path: (not path.stem.startswith("best-so-far"), path))
+    paths = sorted(
+        filter(Path.is_file, folder.glob("plots/*.png")),
+        key=lambda path: (not path.stem.startswith("best-so-far"), path),
+    )
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
         lead=tuple(map(printable, (_settings(summary), *_opened_before(summary), *left))),
-        overview=(_candidates(summary), *_in_final(final.overview)),
+        overview=(_candidates(summary), *map(_in_final, final.overview)),
         summary=(*idle, *final.summary),
-        sections=tuple(_in_final(final.sections)),
+        sections=tuple(map(_in_final, final.sections)),
         runs=final.runs,
         pictures={printable(path.stem): read_bytes(path) for path in paths},
         records=(*map(_record, summary["candidates"]), *final.records),
@@ -67,9 +69,8 @@ def search_document(
     )
 
 
-def _in_final(sections: Iterable[Section]) -> Iterator[Section]:
-    for section in sections:
-        yield replace(section, title=f"Final study: {section.title}")
+def _in_final(section: Section) -> Section:
+    return replace(section, title=f"Final study: {section.title}")
 
 
 def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
@@ -79,10 +80,10 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
         dimensions: how many settings of each candidate are searched, by label.
     """
     labels = ", ".join(label for label, count in dimensions.items() if not count)
-    why = f"not tuned, as nothing of space {space} varies there"
-    how = f"{labels} (one trial each, as it stands)"
     hint = "a space that all share, such as optimizer, gives all the same number of trials"
-    return (printable(f"{why}: {how}; {hint}"),) if labels else ()
+    how = f"{labels} (one trial each, as it stands); {hint}"
+    line = printable(f"not tuned, as nothing of space {space} varies there: {how}")
+    return (line,) if labels else ()
 
 
 def print_candidates(summary: Values, console: Console) -> None:
@@ -93,13 +94,12 @@ def print_candidates(summary: Values, console: Console) -> None:
 def _settings(summary: Values) -> str:
     """What was searched and how."""
     settings = summary["settings"]
-    candidates = summary["candidates"]
-    count = len(candidates)
-    whom = f"each of {count} candidates" if count > 1 else candidates[0]["label"]
+    labels = [entry["label"] for entry in summary["candidates"]]
+    whom = f"each of {len(labels)} candidates" if len(labels) > 1 else labels[0]
     parts = [f"{name} {settings[name]}" for name in ("space", "sampler", "pruner")]
-    for name in ("match", "cost"):
-        if settings[name] != "none":
-            parts.append(f"--{name} {settings[name]}")
+    parts += [
+        f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"
+    ]
     parts.append(f"at most {settings['budget'].replace('-', ' ')} for {whom}")
     return f"{', '.join(parts)}, seed {settings['seed']}; selected on the validation split"
 
@@ -108,8 +108,8 @@ def _opened_before(summary: Values) -> Iterator[str]:
     """That other winners met the test split before the search was extended."""
     for name, labels in summary["earlier_finals"].items():
         if labels:
-            winners = f"with other winners ({name}): {', '.join(labels)}"
-            yield f"the test split was opened before {winners}"
+            winners = ", ".join(labels)
+            yield f"the test split was opened before with other winners ({name}): {winners}"
 
 
 def _left(summary: Values, done: Sequence[bool]) -> Iterator[str]:
@@ -136,14 +136,16 @@ def _candidates(summary: Values) -> Section:
     if any(entry["trials"]["running"] for entry in entries):
         states.append("unfinished")
     lines = [f"{entry['label']}: {line}" for entry in entries for line in _lines(entry)]
-    finished = [(entry["label"], entry["trials"]["finished"]) for entry in entries]
-    if len({count for _, count in finished}) > 1:
-        budgets = ", ".join(f"{label} {count}" for label, count in finished)
+    finished = {entry["label"]: entry["trials"]["finished"] for entry in entries}
+    if len(set(finished.values())) > 1:
+        budgets = ", ".join(f"{label} {count}" for label, count in finished.items())
         lines.append(f"unequal budgets, trials that finished: {budgets}")
-    numeric = ("dims", *states, "steps", "FLOPs", "seconds", "best validation")
     return Section(
         title="Candidates",
-        table=Table.of([_cells(entry, states) for entry in entries], numeric),
+        table=Table.of(
+            [_cells(entry, states) for entry in entries],
+            ("dims", *states, "steps", "FLOPs", "seconds", "best validation"),
+        ),
         lines=tuple(map(printable, lines)),
     )
 
@@ -174,10 +176,10 @@ def _value_text(candidate: Values, value: float) -> str:
 
 def point_text(point: Values) -> str:
     """`train.lr=0.001 mixer.params.order=4`."""
-    words = []
-    for key, value in point.items():
-        text = f"{value:.4g}" if isinstance(value, float) else value
-        words.append(f"{key}={text}")
+    words = [
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in point.items()
+    ]
     return printable(" ".join(words) or "nothing was searched")
 
 
@@ -187,29 +189,25 @@ def _lines(candidate: Values) -> Iterator[str]:
     """
     if best := candidate["best"]:
         value = f"{_value_text(candidate, best['value'])} at step {best['step']}"
-        point = point_text(best["point"])
-        yield f"best trial {best['number']}, validation {value}: {point}"
-    front = candidate["front"]
-    for trial in front or ():
+        yield f"best trial {best['number']}, validation {value}: {point_text(best['point'])}"
+    for trial in candidate["front"] or ():
         cost = f"{trial['cost']:.4g} {_UNITS[candidate['cost']]}"
         value = f"{_value_text(candidate, trial['value'])} for {cost}"
         yield f"front: trial {trial['number']}, {value}: {point_text(trial['point'])}"
-    if front == []:
+    if candidate["front"] == []:
         yield "front: no finished trial has both a value and a cost"
     yield from candidate["reasons"]
-    over = candidate["over"]
-    if candidate["dimensions"] and over not in ("", "budget used"):
-        yield over
+    if candidate["dimensions"] and candidate["over"] not in ("", "budget used"):
+        yield candidate["over"]
 
 
 def _record(candidate: Values) -> Values:
     best = candidate["best"]
-    known = ("dimensions", "trials", "steps", "flops", "seconds", "metric")
+    known = ("dimensions", "trials", "steps", "seconds", "metric", "over")
     return {
         "kind": "search",
         "candidate": candidate["label"],
         **{name: candidate[name] for name in known},
         "flops": "unknown" if candidate["flops"] is None else candidate["flops"],
         "best": {**best, "point": point_text(best["point"])} if best else {},
-        "over": candidate["over"],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from subquad.errors import and_more
 from subquad.output.terminal import DASH
@@ -15,7 +16,7 @@ from subquad.reports.model import Comparison, Curve, Mean, Report
 from subquad.reports.overview import overview
 from subquad.reports.published import source_title
 from subquad.reports.results_section import in_short, line_names, line_score, results_section
-from subquad.reports.text import Values, p_text, score_text
+from subquad.reports.text import Values, grouped, p_text, score_text
 from subquad.reports.values import report_values
 
 _EXAMPLE = 400
@@ -39,15 +40,19 @@ def document_of(report: Report) -> ReportDocument:
     values = report_values(report)
     datasets = list(dict.fromkeys(row.dataset for row in report.rows))
     tables, summary = overview(report)
-    of_curves = [record for curve in values["curves"] for record in curve["values"]]
-    kinds = (values["rows"], values["references"], values["means"], of_curves, values["examples"])
     return ReportDocument(
         title=f"Token mixers on {', '.join(datasets[:3])}{and_more(len(datasets) - 3)}",
         overview=tables,
         summary=summary,
         sections=tuple(_sections(report)),
         runs=report.runs,
-        records=tuple(record for records in kinds for record in records),
+        records=(
+            *values["rows"],
+            *values["references"],
+            *values["means"],
+            *chain.from_iterable(curve["values"] for curve in values["curves"]),
+            *values["examples"],
+        ),
         values=values,
     )
 
@@ -73,10 +78,10 @@ def _sections(report: Report) -> Iterator[Section]:
     if any(report.beside.values()):
         yield _published(report)
     if report.comparisons:
-        cells = list(map(_pair_cells, report.comparisons))
+        numeric = ("difference", "95 % interval", "p (Holm)", "seeds")
         yield Section(
             title="Differences between mixers",
-            table=Table.of(cells, ("difference", "95 % interval", "p (Holm)", "seeds")),
+            table=Table.of(list(map(_pair_cells, report.comparisons)), numeric),
             notes=(METHOD,),
         )
     if charts := training_charts(report):
@@ -86,16 +91,14 @@ def _sections(report: Report) -> Iterator[Section]:
 def _examples(examples: Sequence[Values]) -> Section:
     """The first texts of each data set, the target before what the mixers wrote."""
     cells: list[dict[str, str]] = []
-    targets: list[int] = []
-    before = None
-    for example in examples:
-        sample = {"data set": example["dataset"], "sample": str(example["sample"])}
-        about = (*sample.values(), example["target"])
-        if about != before:
-            targets.append(len(cells))
-            cells.append({**sample, "by": "target", "text": _shortened(example["target"])})
-        before = about
-        cells.append({**sample, "by": example["mixer"], "text": _shortened(example["answer"])})
+    targets = []
+    samples = grouped(examples, lambda text: (text["dataset"], text["sample"], text["target"]))
+    for (dataset, number, target), texts in samples.items():
+        targets.append(len(cells))
+        said = [("target", target), *[(text["mixer"], text["answer"]) for text in texts]]
+        for name, text in said:
+            about = {"data set": dataset, "sample": str(number), "by": name}
+            cells.append({**about, "text": _shortened(text)})
     return Section(
         title="Sample texts",
         table=Table.of(cells, ("sample",), apart=targets),
@@ -114,27 +117,30 @@ def _means(report: Report) -> Section:
     metrics = {mean.first.compared.with_unit for mean in report.means}
     score = f"mean test {metrics.pop()}" if len(metrics) == 1 else "mean test score"
     ranks = {
-        (ranking.protocol, ranking.metric, mixer): f"{rank:.2f}"
+        (ranking.protocol, ranking.metric, mixer, ranking.datasets): f"{rank:.2f}"
         for ranking in report.rankings
         for mixer, rank in zip(ranking.mixers, ranking.ranks, strict=True)
     }
-    cells = []
-    for mean in report.means:
-        key = (mean.first.protocol, mean.first.metric, mean.name)
-        cells.append(
-            {
-                "data sets": _over(mean),
-                "mixer": mean.name,
-                "protocol": mean.first.protocol,
-                "seeds": str(mean.score.count or DASH),
-                score: score_text(mean.first.compared, mean.score),
-                "mean rank": DASH if mean.others else ranks.get(key, DASH),
-            }
-        )
-    guesses = [place for place, mean in enumerate(report.means) if mean.is_reference]
+    cells = [
+        {
+            "data sets": _over(mean),
+            "mixer": mean.name,
+            "protocol": mean.first.protocol,
+            "seeds": str(mean.score.count or DASH),
+            score: score_text(mean.first.compared, mean.score),
+            "mean rank": ranks.get(
+                (mean.first.protocol, mean.first.metric, mean.name, mean.datasets), DASH
+            ),
+        }
+        for mean in report.means
+    ]
     return Section(
         title="Means over data sets",
-        table=Table.of(cells, ("seeds", score, "mean rank"), guesses),
+        table=Table.of(
+            cells,
+            ("seeds", score, "mean rank"),
+            [place for place, mean in enumerate(report.means) if mean.is_reference],
+        ),
         lines=tuple(ranking.sentence for ranking in report.rankings),
         charts=tuple(
             RankChart(ranking.title, ranking.mixers, ranking.ranks, ranking.critical)
@@ -183,25 +189,23 @@ def _curve_table(curve: Curve) -> Table:
     """One line per value of the setting, the base's marked."""
     validation = f"validation {curve.selection.with_unit}"
     test = f"test {curve.rows[0].compared.with_unit}"
-    cells = []
-    for row in curve.rows:
-        beside = curve.beside[row]
-        cells.append(
-            {
-                curve.name: f"{curve.value(row)}{' (base)' if row.is_base else ''}",
-                validation: score_text(curve.selection, row.validation),
-                test: line_score(row),
-                "seeds": str(len(row.counted)),
-                "published": in_short(beside),
-                "source": "; ".join(other.published.reference for other in beside) or DASH,
-            }
-        )
+    cells = [
+        {
+            curve.name: f"{curve.value(row)}{' (base)' if row.is_base else ''}",
+            validation: score_text(curve.selection, row.validation),
+            test: line_score(row),
+            "seeds": str(len(row.counted)),
+            "published": in_short(curve.beside[row]),
+            "source": "; ".join(other.published.reference for other in curve.beside[row]) or DASH,
+        }
+        for row in curve.rows
+    ]
     return Table.of(cells, (validation, test, "seeds"))
 
 
 def _published(report: Report) -> Section:
     """One line per row and published row, with the verdict and its reasons."""
-    pairs = [(row, beside) for row in report.rows for beside in report.published(row)]
+    pairs = [(row, beside) for row in report.rows for beside in report.beside[row]]
     cells = [
         {
             **line_names(row),

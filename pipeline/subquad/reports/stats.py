@@ -85,8 +85,8 @@ class Scores:
         by_seed = answers.mean(1)
         by_sample = answers.mean(0)
         rest = answers - by_seed[:, None] - by_sample + answers.mean()
-        freedom = max(1, seeds - 1) * (samples - 1)
-        return Scores(by_seed, by_sample, noise=float((rest**2).sum()) / freedom)
+        noise = float((rest**2).sum()) / (max(1, seeds - 1) * (samples - 1))
+        return Scores(by_seed, by_sample, noise)
 
 
 def why_alike(estimates: Iterable[Estimate | None]) -> str:
@@ -345,8 +345,8 @@ def critical_difference(mixers: int, datasets: int) -> float:
     """
     from scipy.stats import studentized_range
 
-    quantile = float(studentized_range.ppf(0.95, mixers, np.inf)) / sqrt(2)
-    return quantile * sqrt(mixers * (mixers + 1) / (6 * datasets))
+    quantile = float(studentized_range.ppf(0.95, mixers, np.inf))
+    return quantile * sqrt(mixers * (mixers + 1) / (12 * datasets))
 
 
 def wilson(share: float, samples: int) -> tuple[float, float]:
@@ -354,13 +354,9 @@ def wilson(share: float, samples: int) -> tuple[float, float]:
 
     Reference: Wilson, 1927.
     """
-    normal = float(ndtri(_UPPER))
-    square = normal**2
-    shrunk = 1 + square / samples
-    middle = (share + square / (2 * samples)) / shrunk
-    binomial = share * (1 - share) / samples
-    correction = square / (4 * samples**2)
-    half = normal / shrunk * sqrt(binomial + correction)
+    spread = float(ndtri(_UPPER)) ** 2 / samples
+    middle = (share + spread / 2) / (1 + spread)
+    half = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
     # by rounding an end may lie beyond 0, 1 or the share
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
@@ -371,7 +367,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(values, kind="stable")
-    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1.0, stepped)
-    return adjusted.tolist()
+    adjusted[order] = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    return adjusted.clip(max=1.0).tolist()

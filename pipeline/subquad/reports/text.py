@@ -5,12 +5,12 @@ else as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, TypeVar
 
-from subquad.output.terminal import DASH
+from subquad.output.terminal import DASH, quantity
 from subquad.plugin.metric import Metric, metric_of
 
 Values = dict[str, Any]
@@ -18,6 +18,9 @@ Values = dict[str, Any]
 
 Setting = tuple[tuple[str, str], ...]
 """What tells rows apart: dotted keys with their values as text."""
+
+_Thing = TypeVar("_Thing")
+_Key = TypeVar("_Key", bound=Hashable)
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -43,12 +46,15 @@ class Spread:
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             return None
-        count = len(known)
-        mean = math.fsum(known) / count
-        if count == 1:
-            return Spread(mean, None, count)
-        squares = math.fsum((value - mean) ** 2 for value in known)
-        return Spread(mean, math.sqrt(squares / (count - 1)), count)
+        return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+
+
+def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Key, list[_Thing]]:
+    """Things by their key, both in the order in which they come up."""
+    groups: dict[_Key, list[_Thing]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
 
 
 def score_text(metric: Metric, value: Spread | float | None) -> str:
@@ -68,33 +74,35 @@ def p_text(p_value: float) -> str:
     return "< 0.001" if p_value < 0.0005 else f"{p_value:.3f}"
 
 
+def near_published(gaps: Collection[float], tolerance: float) -> str:
+    """How many of ours less a comparable published number are near 0, below and above."""
+    rounded = [round(gap, 9) for gap in gaps]
+    below = sum(gap < -tolerance for gap in rounded)
+    above = sum(gap > tolerance for gap in rounded)
+    near = f"{len(gaps) - below - above} within {tolerance:.1f} points"
+    return f"{quantity(len(gaps), 'comparable cell')}: {near}, {below} below, {above} above"
+
+
 def metric_lines(scores: Mapping[str, float], metrics: Mapping[str, Metric]) -> list[str]:
     """`accuracy (%) 91.23`, `ROUGE-L 22.31 [21.0, 23.5]` where the ends of its interval are
     among the scores.
     """
-    ends = {name: (f"{name}_low", f"{name}_high") for name in scores}
-    known = {name: pair for name, pair in ends.items() if scores.keys() >= set(pair)}
-    of_intervals = set(chain.from_iterable(known.values()))
     lines: list[str] = []
     for name, value in scores.items():
-        if name in of_intervals:
+        stem = name.removesuffix("_low").removesuffix("_high")
+        if stem != name and scores.keys() >= {stem, f"{stem}_low", f"{stem}_high"}:
             continue
         metric = metric_of(metrics, name)
         line = f"{metric.with_unit} {metric.number(value)}"
-        if name in known:
-            low, high = known[name]
-            line += f" {metric.interval(scores[low], scores[high])}"
+        if scores.keys() >= {f"{name}_low", f"{name}_high"}:
+            line += f" {metric.interval(scores[f'{name}_low'], scores[f'{name}_high'])}"
         lines.append(line)
     return lines
 
 
 def short_setting(setting: Setting) -> str:
     """`order=4, lr=0.001`: the last word of each key."""
-    words = []
-    for key, value in setting:
-        _, _, name = key.rpartition(".")
-        words.append(f"{name}={value}")
-    return ", ".join(words)
+    return ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in setting)
 
 
 def in_order(text: str) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from subquad.reports.model import Comparison, Curve, Reference, Report, TableLine, TableRow
+from subquad.reports.model import Comparison, Curve, Mean, Reference, Report, TableLine, TableRow
 from subquad.reports.published import Beside
 from subquad.reports.text import MEASURED, Values
 
@@ -22,17 +22,6 @@ _RANKING = (
 
 def report_values(report: Report) -> Values:
     """Everything in the report, for `--json` and notebooks."""
-    means = [
-        {
-            "kind": "reference mean" if mean.is_reference else "mean",
-            "mixer": mean.name,
-            "protocol": mean.first.protocol,
-            "metric": mean.first.metric,
-            "datasets": mean.datasets,
-            "score": mean.score,
-        }
-        for mean in report.means
-    ]
     return _plain(
         {
             "format": _FORMAT,
@@ -43,15 +32,24 @@ def report_values(report: Report) -> Values:
                 for row in report.rows
                 for name in (row.metric, *row.besides)
             },
-            "rows": [_row(row, report.published(row)) for row in report.rows],
+            "rows": [_row(row, report.beside[row]) for row in report.rows],
             "references": list(map(_reference, report.references)),
-            "means": means,
+            "means": list(map(_mean, report.means)),
             "examples": report.examples,
             "rankings": [_picked(ranking, *_RANKING) for ranking in report.rankings],
             "curves": list(map(_curve, report.curves)),
             "comparisons": list(map(_comparison, report.comparisons)),
         }
     )
+
+
+def _mean(mean: Mean) -> Values:
+    return {
+        "kind": "reference mean" if mean.is_reference else "mean",
+        "mixer": mean.name,
+        **_picked(mean.first, "protocol", "metric"),
+        **_picked(mean, "datasets", "score"),
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -75,7 +73,6 @@ def _about(line: TableLine) -> Values:
 
 def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
     tuning = row.tuning
-    first = next(iter(row.counted), None)
     return {
         "kind": "mixer",
         **_about(row),
@@ -84,7 +81,8 @@ def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
         "status": row.status(),
         **_picked(row, "metric", "seeds", "samples", "score", "last_score", "besides"),
         **{name: row.measured(name) for name in MEASURED},
-        **{name: getattr(first, name, None) for name in ("parameters", "flops_per_step")},
+        "parameters": row.counted[0].parameters if row.counted else None,
+        "flops_per_step": row.counted[0].flops_per_step if row.counted else None,
         **_picked(row, "best_epochs", "notes"),
         **({"tuning": {**asdict(tuning), "words": tuning.words}} if tuning else {}),
         "runs": [_picked(run, "name", "seed", "status", "reason", "faults") for run in row.runs],
@@ -93,8 +91,7 @@ def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
 
 
 def _reference(reference: Reference) -> Values:
-    interval = reference.interval(reference.metric)
-    ends = zip(("low", "high"), interval or (), strict=False)
+    ends = zip(("low", "high"), reference.interval(reference.metric) or (), strict=False)
     return {
         "kind": "reference",
         "mixer": reference.name,
@@ -123,8 +120,12 @@ def _curve(curve: Curve) -> Values:
         }
         for row in curve.rows
     ]
-    comparisons = list(map(_comparison, curve.comparisons))
-    return {**about, "sentence": curve.sentence, "values": values, "comparisons": comparisons}
+    return {
+        **about,
+        "sentence": curve.sentence,
+        "values": values,
+        "comparisons": list(map(_comparison, curve.comparisons)),
+    }
 
 
 def _beside(found: Iterable[Beside]) -> list[Values]:

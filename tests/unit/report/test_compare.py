@@ -273,8 +273,10 @@ def test_protocols_are_not_compared_with_each_other(factory):
     report = read_report([study], baseline="identity")
     assert report.comparisons == ()
     assert report.headlines == (
-        "JapaneseVowels (honest): no row of the baseline identity",
-        "JapaneseVowels (paper): only the baseline identity ran: nothing to compare it with",
+        "JapaneseVowels (honest): no two test scores to compare, of the baseline identity and of "
+        "another mixer",
+        "JapaneseVowels (paper): no two test scores to compare, of the baseline identity and of "
+        "another mixer",
     )
 
 
@@ -310,6 +312,6 @@ def test_a_control_without_scores(factory):
     fill(factory, study, {"agf": [20]})
     factory.cell(study, mixer="identity", status="failed", reason="diverged")
     assert read_report([study], baseline="identity").headlines == (
-        "JapaneseVowels (honest): the baseline identity and the other mixers have "
-        "no test scores to compare",
+        "JapaneseVowels (honest): no two test scores to compare, of the baseline identity and of "
+        "another mixer",
     )

@@ -198,9 +198,14 @@ def test_every_run_has_its_origin(factory):
     source = render(factory)
     shown = Reader(source).shown
     assert "one" in [line.strip() for line in shown]
-    assert "1234567890abcdef with uncommitted changes" in shown
-    assert "mixer agf from acme-mixers 1.2 (sha256 0f3c0f3c0f3c)" in shown
-    assert "subquad 0.1.0, torch 2.13.0" in shown
+    for name, value in {
+        "git.commit": "1234567890abcdef",
+        "git.dirty": "True",
+        "plugins": "distribution acme-mixers, kind mixer, name agf, "
+        f"sha256 {'0f3c' * 16}, version 1.2",
+        "packages.torch": "2.13.0",
+    }.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in source
 
 
 def test_a_run_without_records_or_environment_still_has_a_page(factory):

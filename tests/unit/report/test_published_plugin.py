@@ -88,7 +88,7 @@ def test_its_own_mixer_and_the_setting_it_varies(install, factory):
         factory.cell(study, **known)
     report = read_report([study])
     assert [
-        [(beside.published.value, beside.verdict) for beside in report.published(row)]
+        [(beside.published.value, beside.verdict) for beside in report.beside[row]]
         for row in report.rows
     ] == [
         [(91.5, "comparable")],
@@ -104,7 +104,7 @@ def test_a_line_below_the_table_counts_the_comparable_scores(install, factory):
         factory.cell(study, **facts, variant=str(gate), accuracy=accuracy)
     factory.cell(study, accuracy=0.99)  # also beside a number that it is not comparable with
     (section,) = document_of(read_report([study])).overview
-    assert section.lines == ("3 comparable cells: 1 within 1.0 point, 1 below, 1 above",)
+    assert section.lines == ("3 comparable cells: 1 within 1.0 points, 1 below, 1 above",)
 
 
 def test_list_and_doctor_know_it(install, capsys: pytest.CaptureFixture[str]):

@@ -280,6 +280,7 @@ def test_the_lower_end_adds_seeds_and_samples_in_squares(listops):
     (row,) = read_report([listops(agf=[0.5, 0.52, 0.54])]).rows
     of_seeds = 4.302652729911275 * 0.02 / math.sqrt(3)
     of_samples = 0.52 - wilson(0.52, 2000)[0]
+    assert row.score
     assert _lower_end(row.score, wilson(0.52, 2000)[0]) == pytest.approx(
         0.52 - math.hypot(of_seeds, of_samples)
     )
