@@ -61,8 +61,11 @@ class Table:
 
     @property
     def note(self) -> str:
-        """What a sign in it means."""
-        return SPREAD_NOTE if any("±" in "".join(line) for line in self.lines) else ""
+        """What a sign in it means; printed numbers stand apart, and may mean something else by
+        it.
+        """
+        own = (line for number, line in enumerate(self.lines) if number not in self.apart)
+        return SPREAD_NOTE if any("±" in "".join(line) for line in own) else ""
 
     @property
     def legend(self) -> dict[Sign, str]:
