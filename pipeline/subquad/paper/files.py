@@ -72,7 +72,9 @@ def build(
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
     chosen = [name for name in paper.tables if name in tables]
     for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
-        cells = {_key(name, *key): _facts(*key, entry) for key, entry in grid.shown.items()}
+        cells: dict[str, dict[str, Any]] = {}
+        for key, entry in grid.shown.items():
+            cells[_key(cells, name, *key)] = _facts(*key, entry)
         documents[name] = ReportDocument(
             title=f"{paper.said.title}: {name}",
             overview=(section_of(grid, only_published=is_published),),
@@ -95,9 +97,14 @@ def build(
     return files, documents
 
 
-def _key(*names: str) -> str:
-    """`1/AGF/ListOps`, in signs that a name in TeX may have."""
-    return "/".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", name) for name in names)
+def _key(taken: Collection[str], *names: str) -> str:
+    """`1/AGF/ListOps`, in signs that a name in TeX may have; the next of equal ones ends in a
+    mark more.
+    """
+    key = "/".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", name) for name in names)
+    while key in taken:
+        key += "+"
+    return key
 
 
 def _facts(row: str, column: str, entry: Entry) -> dict[str, Any]:
