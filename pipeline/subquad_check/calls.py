@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import MixerOutput, TokenMixer, as_output
-from subquad_check.meter import CheckFailed, finite, looked, word
+from subquad_check.meter import CheckFailed, Comparison, finite, looked, word
 
 Mask = Tensor | None
 """(B, L), true at real tokens; None where all are."""
@@ -108,19 +108,15 @@ def outputs(mixer: nn.Module, x: Tensor, keep: Mask = None, *, dropout: bool = T
         return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
-class Watching(TorchFunctionMode):
-    """Notices results of less precision than float64."""
+class Results(TorchFunctionMode):
+    """Inside, torch's functions return what another makes of their result and arguments."""
 
-    has_less_than_double = False
+    def __init__(self, seen: Callable[[Any, Any], Any]):
+        super().__init__()
+        self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        for tensor in tensors_of(result):
-            is_number = tensor.is_floating_point() or tensor.is_complex()
-            if is_number and tensor.dtype.to_real() != torch.float64:
-                self.has_less_than_double = True
-        return result
+        return self.seen(func(*args, **(kwargs or {})), args)
 
 
 class NoDropout(TorchFunctionMode):
@@ -177,6 +173,43 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
             looked().note(skipped=mode)
         else:
             yield mode
+
+
+class Form(NamedTuple):
+    """A call in another form.
+
+    Attributes:
+        x, keep: its tokens and mask.
+        own, plain: which of its outputs have to equal which of the plain call's.
+    """
+
+    x: Tensor
+    keep: Mask = None
+    own: Any = ...
+    plain: Any = ...
+
+
+def same(
+    mixer: TokenMixer,
+    x: Tensor,
+    keep: Mask,
+    forms: Mapping[str, Form],
+    *,
+    about: str = "",
+    dropout: bool = True,
+) -> Iterator[Comparison]:
+    """Outputs of a call in other forms against those of the plain one, in both modes.
+
+    Args:
+        forms: by what is special about them.
+        about: what is special about all of them.
+        dropout: False: see `settled_modes`.
+    """
+    for mode in modes(mixer) if dropout else settled_modes(mixer, x):
+        expected = outputs(mixer, x, keep, dropout=dropout)
+        for what, form in forms.items():
+            got = outputs(mixer, form.x, form.keep, dropout=dropout)
+            yield f"output {what} in {mode}{about}", got[form.own], expected[form.plain], expected
 
 
 def _seed(seed: int, device: torch.device) -> None:

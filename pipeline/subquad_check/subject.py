@@ -24,13 +24,14 @@ from subquad.registry.faults import blamed, cause
 from subquad.suggest import to_paste
 from subquad_check.calls import (
     Mask,
-    Watching,
+    Results,
     call,
     cast,
     normal,
     padded,
     passes,
     slope,
+    tensors_of,
     trainable,
     weighted,
 )
@@ -102,10 +103,17 @@ class CheckSubject:
             return self.is_single_alone
         mixer = self.build(dtype=torch.float64)
         x, keep = self.pair(_LOOKED_AT, torch.float64)
+        formats = set[torch.dtype]()
+
+        def note(result: Any, args: Any) -> Any:
+            formats.update(tensor.dtype for tensor in tensors_of(result))
+            return result
+
         with looking(), torch.no_grad():
-            with Watching() as watching:
+            with Results(note):
                 call(mixer, x, keep)
-            if not watching.has_less_than_double:
+            numbers = [dtype for dtype in formats if dtype.is_floating_point or dtype.is_complex]
+            if all(dtype.to_real() == torch.float64 for dtype in numbers):
                 return False
             inputs = [x, *trainable(mixer).values()]
 
@@ -298,23 +306,29 @@ class CheckSubject:
         """Of these, each at most what the mixer takes, and once."""
         return list(dict.fromkeys(map(self.at_most, lengths)))
 
-    def build_for(self, length: int) -> TokenMixer:
-        """A new mixer that takes so many positions, or `MAX_LEN`."""
-        return self.build(max_len=max(length, MAX_LEN))
+    def case(
+        self, length: int, dtype: torch.dtype | None = None
+    ) -> tuple[TokenMixer, Tensor, Tensor]:
+        """A new mixer that takes so many positions, or `MAX_LEN`, and a `pair` for it."""
+        return self.build_for(length, dtype=dtype), *self.pair(length, dtype)
+
+    def build_for(self, length: int, **options: Any) -> TokenMixer:
+        """A new mixer that takes so many positions, or `MAX_LEN`.
+
+        Args:
+            options: further arguments of `build`.
+        """
+        return self.build(max_len=max(length, MAX_LEN), **options)
 
     def build_elsewhere(self, length: int, **options: Any) -> TokenMixer:
         """As `build_for`, as the last of three layers, of a decoder where it is causal.
 
         Where it hands something on it is the first of two, as its later layers need that.
-
-        Args:
-            options: further arguments of `build`.
         """
-        longest = max(length, MAX_LEN)
-        if self.stacked or self.hands_on:
-            return self.build(max_len=longest, **options)
-        options.setdefault("role", "decoder" if self.causal else "self")
-        return self.build(max_len=longest, layer_index=2, num_layers=3, **options)
+        if not (self.stacked or self.hands_on):
+            role = "decoder" if self.causal else "self"
+            options = {"role": role, "layer_index": 2, "num_layers": 3, **options}
+        return self.build_for(length, **options)
 
 
 LAYERS = ("first", "second", "third")

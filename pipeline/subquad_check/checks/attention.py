@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from subquad.nn import TokenMixer
+from subquad.nn import TokenMixer, as_output
 from subquad_check.calls import (
+    Form,
     Mask,
-    Tensors,
-    afresh,
     beginning,
-    call,
     changed,
-    has_drawn,
-    modes,
     outputs,
     padded,
     passes,
-    trainable,
+    same,
 )
 from subquad_check.cases import compares, leak_of
 from subquad_check.checks.decoding import (
@@ -36,7 +33,8 @@ from subquad_check.checks.decoding import (
     next_of,
     reordered,
 )
-from subquad_check.checks.gradients import accuracy_of, compare_gradients
+from subquad_check.checks.gradients import check_gradients
+from subquad_check.checks.padding import other_padding
 from subquad_check.meter import ROUNDING, Comparison, Comparisons, within
 from subquad_check.subject import MAX_LEN, CheckSubject
 
@@ -76,83 +74,63 @@ def _cross(subject: CheckSubject) -> Comparisons:
     """
     short = subject.build(role="cross")
     long = subject.build(role="cross", max_len=150, layer_index=2, num_layers=3)
-    for most_queries, most_keys in SIZES:
-        queries = subject.at_most(most_queries)
-        keys = subject.at_most(most_keys)
-        x = subject.tokens(3, queries, seed=1)
-        context = subject.tokens(3, keys, seed=2)
-        mixer = long if max(most_queries, most_keys) > MAX_LEN else short
-        keep = _mask(x)
-        across = _Across(mixer, context, _mask(context))
+    for sizes in SIZES:
+        queries, keys = map(subject.at_most, sizes)
+        across = _Across(long if max(sizes) > MAX_LEN else short, queries)
+        x = subject.tokens(3, queries + keys)
         label = f"{queries} queries with {keys} keys"
-        passes(label, across, x, keep)
+        masks = {side: _masks(queries, keys, side == "left") for side in ("right", "left")}
+        passes(label, across, x, masks["right"])
         if subject.facts.padding_invariant:
-            for _ in modes(mixer):
-                yield from _cross_padding(subject, mixer, x, context, turned=False)
-                yield from _cross_padding(subject, mixer, x, context, turned=True)
-        _check_gradients(subject, across, x, label)
+            for side, keep in masks.items():
+                yield from _apart(subject, across, x, keep, f", {label}, padding {side}")
+        check_gradients(subject, across, x, masks["right"], label)
     return f"{QUERIES} queries with {KEYS} and 150 keys, and the reverse"
 
 
 class _Across(TokenMixer):
-    """A mixer that sees another sequence, (B, Lk, D), which counts as a weight."""
+    """A mixer between two sequences that are one, (B, L + Lk, D): keys stand behind the queries,
+    where it returns zeros.
+    """
 
-    def __init__(self, mixer: TokenMixer, context: Tensor, context_keep: Mask):
+    def __init__(self, mixer: TokenMixer, queries: int):
         super().__init__()
         self.mixer = mixer
-        self.keys = nn.Parameter(context)
-        self.keys_keep = context_keep
+        self.queries = queries
         self.train(mixer.training)
 
-    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> Any:
-        return self.mixer(x, keep=keep, context=self.keys, context_keep=self.keys_keep)
+    def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> Tensor:
+        start, context = _split(x, self.queries)
+        masks = (None, None) if keep is None else _split(keep, self.queries)
+        result = self.mixer(start, keep=masks[0], context=context, context_keep=masks[1])
+        return torch.cat([as_output(result).out, torch.zeros_like(context)], 1)
 
 
-def _check_gradients(subject: CheckSubject, across: _Across, x: Tensor, label: str) -> None:
-    """Those of finite differences, by both sequences and all weights."""
-    queries = x.clone().requires_grad_()
-    keep = _mask(x)
-
-    def values() -> Tensors:
-        return {"outputs": call(afresh(across), queries, keep).out[keep]}
-
-    inputs = {"the queries": queries, "the keys": across.keys, **trainable(across.mixer)}
-    accuracy = accuracy_of(subject)
-    for mode in modes(across):
-        values()
-        if not has_drawn():
-            compare_gradients(values, inputs, accuracy, f"{label} in {mode}")
+def _split(x: Tensor, queries: int) -> list[Tensor]:
+    return [part.contiguous() for part in x.tensor_split([queries], 1)]
 
 
-@torch.no_grad()
-def _cross_padding(
-    subject: CheckSubject, mixer: TokenMixer, x: Tensor, context: Tensor, turned: bool
+def _apart(
+    subject: CheckSubject, across: _Across, x: Tensor, keep: Tensor, about: str
 ) -> Iterator[Comparison]:
-    """Padding behind, or in front where turned."""
-    queries = x.shape[1]
-    keys = context.shape[1]
-    keep = _mask(x, turned)
-    # of sequences of one length, each has its own mask
-    context_keep = _mask(context, turned != (queries == keys))
-
-    def at_real(x: Tensor, context: Tensor) -> Tensor:
-        return outputs(_Across(mixer, context, context_keep), x, keep)[keep]
-
-    lengths = f"{queries} queries with {keys} keys{' (left)' if turned else ''}"
-    expected = at_real(x, context)
-    label = f"{lengths}: output at real queries, other content in padded"
-    yield f"{label} keys", at_real(x, changed(context, ~context_keep)), expected
-    yield f"{label} queries", at_real(changed(x, ~keep), context), expected
+    """Padding and samples without influence on others."""
     others = torch.tensor([[False], [True], [True]])
-    got = at_real(changed(x, others), changed(context, others))
-    first, second, _ = keep.sum(1).tolist()
-    yield f"{lengths}: output of sample 0, others changed", got[:first], expected[:first]
-    if mixer.training:  # random numbers would be other ones
-        return
-    own = keep[1:2]
-    out = outputs(_Across(mixer, context[1:2, context_keep[1]], None), x[1:2], own)
-    left_away = f"{lengths}: padded keys left away", out[own], expected[first:][:second]
-    yield from within(subject.at_least(ROUNDING), [left_away])
+    own = keep & ~others
+    forms = {
+        **other_padding(x, keep),
+        "of sample 0, others changed": Form(changed(x, others), keep, own, own),
+    }
+    yield from same(across, x, keep, forms, about=about)
+    left = keep[1].clone()
+    left[: across.queries] = True
+    mask = keep[1:2, left]
+    shorter = {"with padded keys left away": Form(x[1:2, left], mask, mask, keep[1:2])}
+    ones = {"with masks of real tokens against none": Form(x, torch.ones_like(keep))}
+    rounded = [
+        same(across, x[1:2], keep[1:2], shorter, about=about, dropout=False),
+        same(across, x, None, ones, about=about),
+    ]
+    yield from within(subject.at_least(ROUNDING), chain(*rounded))
 
 
 @compares(
@@ -171,13 +149,19 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
         # its prefill and step take a memory
         mixer: Any = subject.build(role="cross", max_len=max(number, MAX_LEN))
         context = subject.tokens(3, number, seed=2)
-        context_keep = _mask(context)
-        across = _Across(mixer, context, context_keep)
+        _, context_keep = _split(_masks(LONGEST, number), LONGEST)
         memory = mixer.memory(context, keep=context_keep)
         built = copies_of(memory)
         out, cache = mixer.prefill(start, keep=keep, memory=memory)
-        yield "prefill against forward", out[keep], outputs(across, start, keep)[keep]
-        expected = outputs(across, x)
+        first, expected = (
+            outputs(
+                _Across(mixer, tokens.shape[1]),
+                torch.cat([tokens, context], 1),
+                torch.cat([mask, context_keep], 1),
+            )
+            for tokens, mask in ((start, keep), (x, padded(LONGEST + STEPS, [LONGEST + STEPS] * 3)))
+        )
+        yield "prefill against forward", out[keep], first[:, :LONGEST][keep]
         for i in range(STEPS):
             token = next_of(x, i)
             wanted = next_of(expected, i)
@@ -190,8 +174,12 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
     return f"{KEYS} and {MANY} keys in memory, {SAID.format(STEPS)}"
 
 
-def _mask(x: Tensor, turned: bool = False) -> Tensor:
-    """Of three samples, two of which have padding: behind, or in front where turned."""
-    length = x.shape[1]
-    mask = padded(length, (length, max(1, length - 2), max(1, length // 2)))
-    return mask.flip(1) if turned else mask
+def _masks(queries: int, keys: int, turned: bool = False) -> Tensor:
+    """Of three samples, two of which have padding in both sequences: behind, or in front where
+    turned. Of sequences of one length, each has its own.
+    """
+    masks = []
+    for length, is_turned in ((queries, turned), (keys, turned != (queries == keys))):
+        mask = padded(length, (length, max(1, length - 2), max(1, length // 2)))
+        masks.append(mask.flip(1) if is_turned else mask)
+    return torch.cat(masks, 1)

@@ -82,25 +82,39 @@ def gradients_(subject: CheckSubject) -> Finding:
     accuracy = accuracy_of(subject)
     rough = []
     for mixer, x, keep in _places(subject):
-        length = x.shape[1]
-        tokens = x.clone().requires_grad_()
-        inputs = {"the tokens": tokens, **trainable(mixer)}
-        for mode in settled_modes(mixer, x):
-            where = f"{length} tokens in {mode}"
-            is_smooth = compare_gradients(
-                partial(_values, mixer, tokens, keep),
-                inputs,
-                accuracy,
-                where,
-                together=length > SHORT,
-            )
-            if not is_smooth:
-                rough.append(where)
+        rough += check_gradients(subject, mixer, x, keep, f"{x.shape[1]} tokens")
     words = f"by tokens and weights, {', '.join(map(str, subject.lengths(*LENGTHS)))} tokens"
     words += accuracy.note
     if rough:
         words += f"; too rough to be judged: {', '.join(rough)}"
     return Finding(words, {"allowed": accuracy.relative})
+
+
+def check_gradients(
+    subject: CheckSubject, mixer: TokenMixer, x: Tensor, keep: Mask, label: str
+) -> list[str]:
+    """Those of finite differences, by tokens and weights, in both modes.
+
+    Args:
+        label: for messages.
+
+    Returns:
+        where some value is too rough to be judged.
+
+    Raises:
+        CheckFailed: a gradient is not that of finite differences.
+    """
+    accuracy = accuracy_of(subject)
+    tokens = x.clone().requires_grad_()
+    inputs = {"the tokens": tokens, **trainable(mixer)}
+    rough = []
+    for mode in settled_modes(mixer, x):
+        where = f"{label} in {mode}"
+        values = partial(_values, mixer, tokens, keep)
+        together = x.shape[1] > SHORT
+        if not compare_gradients(values, inputs, accuracy, where, together=together):
+            rough.append(where)
+    return rough
 
 
 def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor | None]]:
@@ -113,10 +127,7 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
             mixer = subject.build_for(length)
-        if length <= PAIRED:
-            yield mixer, tokens, keep
-        else:
-            yield mixer, tokens[:1], None
+        yield (mixer, tokens, keep) if length <= PAIRED else (mixer, tokens[:1], None)
 
 
 def _values(mixer: TokenMixer, tokens: Tensor, keep: Mask) -> Tensors:
@@ -139,7 +150,7 @@ def compare_gradients(
     accuracy: Accuracy,
     where: str,
     *,
-    together: bool = True,
+    together: bool,
 ) -> bool:
     """Derivatives of each value, summed with random weights, by all inputs.
 

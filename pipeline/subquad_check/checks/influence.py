@@ -15,6 +15,7 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad_check.calls import (
+    Form,
     Mask,
     Tensors,
     afresh,
@@ -26,7 +27,7 @@ from subquad_check.calls import (
     modes,
     outputs,
     padded,
-    settled_modes,
+    same,
     trainable,
     weighted,
 )
@@ -76,7 +77,10 @@ def _permutation(subject: CheckSubject) -> Finding:
     """Several orders: random ones, a swap of neighbours, a cyclic shift and the reversal, which
     is tried far, too.
     """
-    worst = _largest_move(subject)
+    meter = Meter(math.inf)
+    for comparison in _permuted(subject):
+        meter.compare(*comparison)
+    worst = meter.worst
     allowed = subject.at_least(ROUNDING)
     claim = subject.facts.permutation_equivariant
     if subject.causal and claim:
@@ -97,30 +101,23 @@ def _permutation(subject: CheckSubject) -> Finding:
     return Finding(words, {"worst": worst, "claimed": claim})
 
 
-def _largest_move(subject: CheckSubject) -> float:
-    """By how much of the largest output a permutation moves one."""
-    meter = Meter(math.inf)
+def _permuted(subject: CheckSubject) -> Iterator[Comparison]:
     for length in subject.lengths(17, FAR):
-        is_far = length > MAX_LEN
-        mixer = subject.build_for(length)
-        x = subject.tokens(1 if is_far else 2, length)
+        drawn = torch.Generator().manual_seed(9)
+        orders = [torch.randperm(length, generator=drawn) for _ in range(ORDERS)]
+        place = torch.arange(length)
+        swap = torch.cat([place[:2].flip(0), place[2:]])
+        orders += [swap, place.roll(1), place.flip(0)]
+        x = subject.tokens(2, length)
+        if length > MAX_LEN:
+            orders = orders[-1:]
+            x = x[:1]
         x[:, ::2] = x[:, :1]  # equal tokens, between which no order may choose
-        for mode in settled_modes(mixer, x):
-            expected = outputs(mixer, x, dropout=False)
-            drawn = torch.Generator().manual_seed(9)
-            orders = [torch.randperm(length, generator=drawn) for _ in range(ORDERS)]
-            place = torch.arange(length)
-            swap = torch.cat([place[:2].flip(0), place[2:]])
-            orders += [swap, place.roll(1), place.flip(0)]
-            if is_far:
-                orders = orders[-1:]
-            elif mode == "training":
-                orders = orders[-3:]
-            for order in orders:
-                meter.compare(
-                    "output", outputs(mixer, x[:, order], dropout=False), expected[:, order]
-                )
-    return meter.worst
+        forms = {
+            f"in order {i}": Form(x[:, order], plain=(slice(None), order))
+            for i, order in enumerate(orders)
+        }
+        yield from same(subject.build_for(length), x, None, forms, dropout=False)
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -243,16 +240,12 @@ def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
 @compares("how many tokens follow does not matter", excluded=_not_causal)
 def _causal_lengths(subject: CheckSubject) -> Comparisons:
     for length, cuts in _lengths_with_cuts(subject, LONG, FAR):
-        mixer = subject.build(max_len=length)
         x = subject.tokens(2, length)
-        for mode in settled_modes(mixer, x):
-            expected = outputs(mixer, x, dropout=False)
-            for cut in cuts:
-                yield (
-                    f"output of the first {cut} tokens alone against within {length} in {mode}",
-                    outputs(mixer, beginning(x, cut), dropout=False),
-                    expected[:, :cut],
-                )
+        forms = {}
+        for cut in cuts:
+            form = Form(beginning(x, cut), plain=(slice(None), slice(cut)))
+            forms[f"of the first {cut} tokens alone against within {length}"] = form
+        yield from same(subject.build(max_len=length), x, None, forms, dropout=False)
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from subquad.nn import TokenMixer
 from subquad_check.calls import (
+    Form,
     Tensors,
-    beginning,
     changed,
     input_gradient,
     modes,
     outputs,
     padded,
-    settled_modes,
+    same,
 )
 from subquad_check.cases import compares, leak_of
 from subquad_check.meter import ROUNDING, Comparison, Comparisons, finite
@@ -45,21 +45,23 @@ def padding_content(subject: CheckSubject) -> Comparisons:
     training also gradients.
     """
     for mixer, x, side, keep in _padding_cases(subject):
-        other = changed(x, ~keep, LOUD)
+        about = f", other content in the padding ({side})"
+        yield from same(mixer, x, keep, other_padding(x, keep), about=about)
         for mode in modes(mixer):
-            expected = outputs(mixer, x, keep)[keep]
-            where = f"output at real tokens in {mode}"
-            label = f"{where}, other content in the padding ({side})"
-            yield label, outputs(mixer, other, keep)[keep], expected
             finite(
-                f"{where}, huge numbers in the padding ({side})",
+                f"output at real tokens in {mode}, huge numbers in the padding ({side})",
                 outputs(mixer, changed(x, ~keep, OVERFLOWING), keep)[keep],
             )
         expected = input_gradient(mixer, x, keep, keep)
         label = f"gradient of outputs at real tokens by padding ({side})"
         yield label, expected[~keep], None, expected
-        label = f"gradient by real tokens, other content in the padding ({side})"
-        yield label, input_gradient(mixer, other, keep, keep)[keep], expected[keep]
+        got = input_gradient(mixer, changed(x, ~keep, LOUD), keep, keep)
+        yield f"gradient by real tokens{about}", got[keep], expected[keep]
+
+
+def other_padding(x: Tensor, keep: Tensor) -> dict[str, Form]:
+    """The same real tokens and loud noise in the padding."""
+    return {"at real tokens": Form(changed(x, ~keep, LOUD), keep, keep, keep)}
 
 
 @compares(
@@ -73,47 +75,37 @@ def padding_amount(subject: CheckSubject) -> Comparisons:
     for real in {1, max(1, subject.at_most(11) // 2), max(1, subject.at_most(LENGTH) - 8)}:
         rest = most - real
         amounts = [(0, 1), (0, 7), (1, 0), (7, 0), (5, 3), (0, rest), (rest, 0)]
-        yield from _padded_around(
-            subject, real, [amount for amount in amounts if sum(amount) <= rest], most
+        x = subject.tokens(2, real)
+        yield from _around(
+            subject.build(max_len=most),
+            LOUD * x if real == 1 else x,
+            [amount for amount in amounts if sum(amount) <= rest],
         )
     far = subject.at_most(FAR)
     if far > 2 * most:
-        yield from _padded_around(subject, far - 90, [(0, 60), (60, 30)], far)
+        x = subject.tokens(1, far - 90)
+        yield from _around(subject.build(max_len=far), x, [(0, 60), (60, 30)])
     mixer = subject.build_elsewhere(most, num_prefix_tokens=1)
-    x = subject.tokens(2, most)
     real = (most + 1) // 2
-    rest = most - real
-    yield (
-        f"output of {real} tokens with {rest} padded after, behind a prefix token",
-        outputs(mixer, x, padded(most, (real, real)))[:, :real],
-        outputs(mixer, beginning(x, real)),
+    yield from _around(
+        mixer, subject.tokens(2, real), [(0, most - real)], ", behind a prefix token"
     )
 
 
-def _padded_around(
-    subject: CheckSubject, real: int, amounts: Sequence[tuple[int, int]], longest: int
+def _around(
+    mixer: TokenMixer, x: Tensor, amounts: Sequence[tuple[int, int]], about: str = ""
 ) -> Iterator[Comparison]:
-    """Of so many real tokens, with amounts of padding before and after."""
-    samples = 1 if longest > MAX_LEN else 2
-    mixer = subject.build(max_len=longest)
-    x = subject.tokens(samples, real)
-    if real == 1:
-        x = LOUD * x
-    for mode in settled_modes(mixer, x):
-        expected = outputs(mixer, x, dropout=False)
-        for before, after in amounts:
-            end = before + real
-            out = outputs(
-                mixer,
-                nn.functional.pad(x, (0, 0, before, after), value=LOUD),
-                padded(end + after, [real] * samples, lead=[before] * samples),
-                dropout=False,
-            )
-            yield (
-                f"output of {real} tokens with {before} padded before and {after} after in {mode}",
-                out[:, before:end],
-                expected,
-            )
+    """Tokens alone, and with amounts of padding before and after."""
+    samples, real, _ = x.shape
+    forms = {}
+    for before, after in amounts:
+        end = before + real
+        forms[f"of {real} tokens with {before} padded before and {after} after"] = Form(
+            nn.functional.pad(x, (0, 0, before, after), value=LOUD),
+            padded(end + after, [real] * samples, lead=[before] * samples),
+            (slice(None), slice(before, end)),
+        )
+    return same(mixer, x, None, forms, about=about, dropout=False)
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
@@ -126,19 +118,11 @@ def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, 
     masks = padding_masks(length)
     for side, keep in masks.items():
         yield subject.build(), x, side, keep
-    yield (
-        subject.build_elsewhere(length, num_prefix_tokens=1),
-        x,
-        "right, behind a prefix token",
-        masks["right"],
-    )
+    mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
+    yield mixer, x, "right, behind a prefix token", masks["right"]
     if not subject.facts.leak:
-        yield (
-            subject.build_elsewhere(length, dtype=torch.float32),
-            x.float(),
-            "left, in float32 in a later layer",
-            masks["left"],
-        )
+        single = subject.build_elsewhere(length, dtype=torch.float32)
+        yield single, x.float(), "left, in float32 in a later layer", masks["left"]
     far = subject.at_most(FAR)
     if far > length:
         real = [max(1, far - 60), max(1, far - 100), max(1, far // 4)]

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from subquad.errors import SubquadError
-from subquad.nn import MixerOutput, TokenMixer
+from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad_check.calls import (
+    Form,
     afresh,
     call,
     changed,
@@ -21,7 +22,7 @@ from subquad_check.calls import (
     outputs,
     padded,
     passes,
-    settled_modes,
+    same,
     trainable,
     weighted,
 )
@@ -53,14 +54,17 @@ def _batch_outputs(subject: CheckSubject) -> Comparisons:
     """Other samples, and other masks of theirs, at fixed shape; and a sample alone. In evaluation
     and in training mode.
     """
-    for mode, first, second in _two_batches(subject):
-        for own in range(0, len(first.out), 2):
-            yield (
-                f"output of sample {own} in {mode}, other samples changed",
-                second.out[own],
-                first.out[own],
-            )
+    for mixer, x, keep in _batches(subject):
+        forms = {"of every other sample, others changed": _others_changed(x, keep)}
+        yield from same(mixer, x, keep, forms)
     yield from within(subject.at_least(ROUNDING), _alone(subject))
+
+
+def _others_changed(x: Tensor, keep: Tensor) -> Form:
+    """Every other sample is louder, with another mask."""
+    other = torch.arange(len(x))[:, None] % 2 == 1
+    own = slice(None, None, 2)
+    return Form(changed(x, other, 5), keep | other & ~keep.flip(1), own, own)
 
 
 def _no_losses(subject: CheckSubject) -> str:
@@ -125,32 +129,32 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
             yield label, grad[other], None, grad
     if _no_losses(subject):
         return
-    for mode, first, second in _two_batches(subject):
-        for name, loss in first.losses.items():
-            if loss.dim():
-                label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
-                yield label, second.losses[name][0], loss[0], loss
+    for mixer, x, keep in _batches(subject):
+        form = _others_changed(x, keep)
+        for mode in modes(mixer):
+            with torch.no_grad():
+                losses = call(afresh(mixer), x, keep).losses
+                other = call(afresh(mixer), form.x, form.keep).losses
+            for name, loss in losses.items():
+                if loss.dim():
+                    label = f"loss {name!r} of sample 0 in {mode}, other samples changed"
+                    yield label, other[name][0], loss[0], loss
 
 
 def _alone(subject: CheckSubject) -> Iterator[Comparison]:
     """A sample alone against the same in a batch."""
     for mixer, x, keep in _batches(subject):
         is_far = x.shape[1] >= FAR
-        samples = range(0, len(x), len(x) // 3)
-        for mode in settled_modes(mixer, x):
-            expected = outputs(mixer, x, keep, dropout=False)
-            for own in samples[:1] if is_far else samples:
-                alone = slice(own, own + 1)
-                got = outputs(mixer, x[alone], keep[alone], dropout=False)
-                yield (
-                    f"output of a sample alone against in a batch in {mode}",
-                    got[0],
-                    expected[own],
-                )
-            if not is_far:
-                expected = outputs(mixer, x, dropout=False)
-                got = outputs(mixer, x[:1], dropout=False)
-                yield f"output of a batch without a mask in {mode}, sample alone", got, expected[:1]
+        forms = {}
+        for own in range(0, 1 if is_far else len(x), len(x) // 3):
+            alone = slice(own, own + 1)
+            what = f"of sample {own} alone against in a batch"
+            forms[what] = Form(x[alone], keep[alone], plain=alone)
+        yield from same(mixer, x, keep, forms, dropout=False)
+        if not is_far:
+            form = Form(x[:1], plain=slice(1))
+            what = "of a sample alone against in a batch without a mask"
+            yield from same(mixer, x, None, {what: form}, dropout=False)
 
 
 def _batches(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor]]:
@@ -175,20 +179,6 @@ def _takes(mixer: TokenMixer, x: Tensor) -> bool:
         return bool(outputs(mixer, x).isfinite().all())
     except Exception:
         return False
-
-
-def _two_batches(subject: CheckSubject) -> Iterator[tuple[str, MixerOutput, MixerOutput]]:
-    """Results of two batches in each mode: every other sample of the second one is louder, with
-    another mask.
-    """
-    for mixer, x, keep in _batches(subject):
-        other = torch.arange(len(x))[:, None] % 2 == 1
-        tokens = changed(x, other, 5)
-        for mode in modes(mixer):
-            with torch.no_grad():
-                first = call(afresh(mixer), x, keep)
-                second = call(afresh(mixer), tokens, keep | other & ~keep.flip(1))
-            yield mode, first, second
 
 
 def _no_carry(subject: CheckSubject) -> str:

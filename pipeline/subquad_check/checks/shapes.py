@@ -6,7 +6,7 @@ Letters: B batch, L length, D model width.
 from __future__ import annotations
 
 import re
-from functools import partial
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from subquad.errors import PluginError
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad_check.calls import (
+    Form,
     Tensors,
     afresh,
     backward,
@@ -23,7 +24,7 @@ from subquad_check.calls import (
     outputs,
     padded,
     passes,
-    settled_modes,
+    same,
     trainable,
     weighted,
 )
@@ -44,38 +45,32 @@ LENGTHS = (1, 2, 3, 7, 31, 33, 63, MAX_LEN, FAR)
 def _shapes(subject: CheckSubject) -> Finding:
     """(B, L, D) in, (B, L, D) out in the same dtype, all finite, with and without a mask."""
     subject.first_call(subject.dtype)
-    tokens, mask = subject.pair(LENGTH)
+    formats = []
+    shape = None
     for dtype in subject.dtypes:
-        mixer = subject.build(dtype=dtype)
-        x = tokens.to(dtype)
-        wanted = kind(x)
+        mixer, x, keep = subject.case(LENGTH, dtype)
+        shape = tuple(x.shape)
+        formats.append(word(dtype))
         for mode in modes(mixer):
             name = f"output for {word(dtype)} in {mode}"
-            for keep in (None, mask):
-                out = outputs(mixer, x, keep)
-                given = kind(out)
-                if given != wanted:
-                    raise CheckFailed(f"{name}: {given}, expected {wanted}")
+            for mask in (None, keep):
+                out = outputs(mixer, x, mask)
+                if kind(out) != kind(x):
+                    raise CheckFailed(f"{name}: {kind(out)}, expected {kind(x)}")
                 finite(name, out)
-    return Finding(f"{tuple(tokens.shape)} in {' and '.join(map(word, subject.dtypes))}")
+    return Finding(f"{shape} in {' and '.join(formats)}")
 
 
 @compares("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Comparisons:
-    mixer = subject.build()
-    x, keep = subject.pair(LENGTH)
-    for mode in modes(mixer):
-        yield (
-            f"no mask against a mask of real tokens in {mode}",
-            outputs(mixer, x, torch.ones_like(keep)),
-            outputs(mixer, x),
-        )
+    mixer, x, keep = subject.case(LENGTH)
+    form = Form(x, torch.ones_like(keep))
+    yield from same(mixer, x, None, {"with a mask of real tokens against no mask": form})
 
 
 @compares("inputs are not changed in place, nor outputs by later calls", 0.0)
 def _inputs_kept(subject: CheckSubject) -> Comparisons:
-    mixer = subject.build()
-    x, keep = subject.pair(LENGTH)
+    mixer, x, keep = subject.case(LENGTH)
     expected_x, expected_keep = subject.pair(LENGTH)
     for mode in modes(mixer):
         call(mixer, x, keep)
@@ -95,21 +90,16 @@ def _strides(subject: CheckSubject) -> Comparisons:
     """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few
     roundings.
     """
-    mixer = subject.build()
-    x, keep = subject.pair(LENGTH)
-    transposed = keep.T.contiguous().T
+    mixer, x, keep = subject.case(LENGTH)
     expanded = keep[:1].expand(2, -1)
-    same = expanded.contiguous()
-    still = partial(outputs, mixer, dropout=False)
-    for mode in settled_modes(mixer, x):
-        for mask, where in ((keep, mode), (None, f"{mode}, no mask")):
-            expected = still(x, mask)
-            for name, view in _layouts(x).items():
-                yield f"output for {name} tokens in {where}", still(view, mask), expected
-        expected = still(x, keep)
-        yield f"output for a transposed mask in {mode}", still(x, transposed), expected
-        expected = still(x, same)
-        yield f"output for an expanded mask in {mode}", still(x, expanded), expected
+    masks = {"an expanded": expanded, "a transposed": keep.T.contiguous().T, "no": None}
+    for which, mask in masks.items():
+        forms = {
+            f"for {name} tokens and {which} mask": Form(view, mask)
+            for name, view in {"plain": x, **_layouts(x)}.items()
+        }
+        plain = None if mask is None else mask.contiguous()
+        yield from same(mixer, x, plain, forms, dropout=False)
     mixer.train()
     grad = weighted(torch.ones_like(x))
     expected = _backward(mixer, x, keep, grad)
@@ -153,28 +143,38 @@ def _lengths(subject: CheckSubject) -> Finding:
     single = subject.build(max_len=longest, dtype=torch.float32)
     x, keep = subject.pair(longest, torch.float32)
     passes(f"length {longest} in float32", single, x, keep)
-    return Finding(
-        f"lengths {', '.join(map(str, tried))}; zero and equal tokens {_flat_tokens(subject)}"
-    )
-
-
-def _flat_tokens(subject: CheckSubject) -> str:
-    """Nothing to scale or to tell apart: norms and spreads are 0. Returns the formats."""
     x, keep = subject.pair(LENGTH)
-    mixer = subject.build()
-    single = subject.build(dtype=torch.float32)
-    autocasts = _autocasts(subject)
+    # nothing to scale or to tell apart: norms and spreads are 0
     batches = {
         "zero tokens": torch.zeros_like(x),
         "zero tokens among others": x.masked_fill(torch.arange(x.shape[1])[:, None] % 3 == 0, 0.0),
         "equal tokens": x[:, :1].expand_as(x),
     }
-    for what, flat in batches.items():
-        for mask in (None, keep):
-            passes(what, mixer, flat, mask)
-            passes(what, single, flat.float(), mask)
+    flat = [(what, x, mask) for what, x in batches.items() for mask in (None, keep)]
+    formats = _passes_in_formats(subject, flat)
+    return Finding(f"lengths {', '.join(map(str, tried))}; zero and equal tokens {formats}")
+
+
+def _passes_in_formats(
+    subject: CheckSubject, batches: Iterable[tuple[str, Tensor, Tensor | None]]
+) -> str:
+    """Batches in words, their tokens and masks: also in float32 and, where it can be called so,
+    under bf16 autocast; where it cannot, `precision-bf16` alone says so. Returns the formats.
+    """
+    mixer = subject.build()
+    single, *first = subject.case(LENGTH, torch.float32)
+    autocasts = True
+    try:
+        passes("", single, *first, autocast=True)
+    except CheckFailed:
+        pass
+    except Exception:
+        autocasts = False
+    for what, x, keep in batches:
+        passes(what, mixer, x, keep)
+        passes(what, single, x.float(), keep)
         if autocasts:
-            passes(what, single, flat.float(), keep, autocast=True)
+            passes(f"{what} under bf16 autocast", single, x.float(), keep, autocast=True)
     return "also in float32 and bf16" if autocasts else "also in float32"
 
 
@@ -189,7 +189,17 @@ def _max_length(subject: CheckSubject) -> Finding:
     length = min(most, FAR)
     passes(f"built for {most}, length {length}", mixer, subject.tokens(2, length), None)
     if claimed is None:
-        return _takes_more(mixer, subject.tokens(2, 3 * most + 1))
+        more = 3 * most + 1
+        try:
+            passes(f"built for {most}, length {more}", mixer, subject.tokens(2, more), None)
+        except CheckFailed:
+            raise
+        except Exception as error:
+            raise CheckFailed(
+                f"longer than max_len {most}, {more} positions: {cause(error)}; "
+                'if it is bound to that, claim max_length="site"'
+            ) from error
+        return Finding(f"unbound: built for {most}, takes {more}")
     more = most + 1
     try:
         outputs(mixer, subject.tokens(1, 1).expand(1, more, -1))
@@ -211,21 +221,6 @@ def _max_length(subject: CheckSubject) -> Finding:
     return Finding(f"{more} positions refused: {message}")
 
 
-def _takes_more(mixer: TokenMixer, x: Tensor) -> Finding:
-    """What a mixer that claims no longest sequence makes of a longer one than it was built for."""
-    length = x.shape[1]
-    try:
-        passes(f"built for {MAX_LEN}, length {length}", mixer, x, None)
-    except CheckFailed:
-        raise
-    except Exception as error:
-        raise CheckFailed(
-            f"longer than max_len {MAX_LEN}, {length} positions: {cause(error)}; "
-            'if it is bound to that, claim max_length="site"'
-        ) from error
-    return Finding(f"unbound: built for {MAX_LEN}, takes {length}")
-
-
 @compares("a sample without real tokens is finite and leaves the others alone", leak_of)
 def _all_padded(subject: CheckSubject) -> Comparisons:
     """A sample without a real token: all finite, the other samples as they were; also a batch of
@@ -235,41 +230,14 @@ def _all_padded(subject: CheckSubject) -> Comparisons:
     half = (length + 1) // 2
     keep = padded(length, (length, length - 1, half))
     fewer = padded(length, (length, 0, half))
-    none = torch.zeros_like(keep)
-    mixer = subject.build()
-    single = subject.build(dtype=torch.float32)
     x = subject.tokens(3, length)
-    rounded = x.float()
-    sample = "a sample without real tokens"
-    batch = "a batch without real tokens"
-    passes(sample, single, rounded, fewer)
-    passes(batch, single, rounded, none)
-    passes(sample, mixer, x, fewer)
-    passes(batch, mixer, x, none)
-    if _autocasts(subject):
-        passes(f"{sample} under bf16 autocast", single, rounded, fewer, autocast=True)
-    expected = outputs(mixer, x, keep)
-    got = outputs(mixer, x, fewer)
-    for own in (0, 2):
-        real = keep[own]
-        yield (
-            f"output of sample {own} at real tokens beside a sample without any",
-            got[own][real],
-            expected[own][real],
-        )
-    return "finite outputs, losses and gradients"
-
-
-def _autocasts(subject: CheckSubject) -> bool:
-    """Whether it can be called under bf16 autocast; where it cannot, `precision-bf16` alone says
-    so.
-    """
-    x, keep = subject.pair(LENGTH, torch.float32)
-    mixer = subject.build(dtype=torch.float32)
-    try:
-        passes("", mixer, x, keep, autocast=True)
-    except CheckFailed:
-        return True
-    except Exception:
-        return False
-    return True
+    batches = {"a sample": fewer, "a batch": torch.zeros_like(keep)}
+    _passes_in_formats(
+        subject, [(f"{what} without real tokens", x, mask) for what, mask in batches.items()]
+    )
+    mixer = subject.build()
+    yield (
+        "output at real tokens beside a sample without any",
+        outputs(mixer, x, fewer)[fewer],
+        outputs(mixer, x, keep)[fewer],
+    )
