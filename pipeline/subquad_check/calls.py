@@ -54,7 +54,9 @@ def call(
         autocast: to bf16, as the engine uses it: around the forward pass only.
         dropout: False: torch's dropout does nothing.
     """
-    _seed(seed, x.device)
+    # `torch.manual_seed` would write down the stack for each kind of device that is not in use,
+    # which takes a fifth of a certificate's time
+    (torch.default_generator if x.device.type == "cpu" else torch).manual_seed(seed)
     # what `afresh` makes is made in training only
     looked().note(
         length=x.shape[1],
@@ -212,28 +214,11 @@ def same(
             yield f"output {what} in {mode}{about}", got[form.own], expected[form.plain], expected
 
 
-def _seed(seed: int, device: torch.device) -> None:
-    """Random numbers on a device start from a seed.
-
-    `torch.manual_seed` would write down the stack for each kind of device that is not in use, which
-    takes a fifth of a certificate's time.
-    """
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
-
-
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
     outputs(mixer, x[:1], dropout=False)
-    return has_drawn()
-
-
-def has_drawn() -> bool:
-    """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
     after = torch.get_rng_state()
-    torch.default_generator.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # as `call` does
     return not torch.equal(after, torch.get_rng_state())
 
 
@@ -263,10 +248,8 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    result_sum = weighted(result.out)[chosen].sum()
-    for i, loss in enumerate(result.losses.values(), 1):
-        result_sum = result_sum + i * loss.sum()
-    return result_sum
+    losses = [i * loss.sum() for i, loss in enumerate(result.losses.values(), 1)]
+    return sum(losses, weighted(result.out)[chosen].sum())
 
 
 def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
@@ -280,12 +263,10 @@ def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: boo
         tokens = x.clone().requires_grad_(training)
         with torch.set_grad_enabled(training):
             result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        where = f"{what} in {mode}"
-        given = tuple(result.out.shape)
-        wanted = tuple(x.shape)
-        if given != wanted:
-            raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        finite(f"{where}: output and losses", result.out, *result.losses.values())
+        where = f"{what} in {mode}: output"
+        if result.out.shape != x.shape:
+            raise CheckFailed(f"{where} {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+        finite(f"{where} and losses", result.out, *result.losses.values())
         if training:
             grads = gradients(total(result), {"tokens": tokens, **trainable(mixer)})
             finite(f"{what}: gradients", *grads.values())
@@ -308,11 +289,9 @@ def values_and_gradients(
     """
     x = x.clone().requires_grad_()
     result = call(mixer, x, keep, seed=seed)
-    values = {"output": result.out.detach()}
-    for name, loss in result.losses.items():
-        values[f"loss {name!r}"] = loss.detach()
+    losses = {f"loss {name!r}": loss.detach() for name, loss in result.losses.items()}
     grads = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    return values, {
+    return {"output": result.out.detach(), **losses}, {
         f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in grads.items()
     }
 
@@ -327,28 +306,26 @@ def slope(
     where they were.
     """
     before = [tensor.detach().clone() for tensor in inputs]
-    values = []
-    for signed in (step, -step):
+    apart = 0.0
+    for sign in (1, -1):
         with torch.no_grad():
-            for tensor, direction in zip(inputs, directions, strict=True):
-                tensor += signed * direction
-        values.append(function())
-        with torch.no_grad():
-            for tensor, known in zip(inputs, before, strict=True):
-                tensor.copy_(known)
-    ahead, behind = values
-    return (ahead - behind) / (2 * step)
+            for tensor, known, direction in zip(inputs, before, directions, strict=True):
+                tensor.copy_(known + sign * step * direction)
+        apart += sign * function()
+    with torch.no_grad():
+        for tensor, known in zip(inputs, before, strict=True):
+            tensor.copy_(known)
+    return apart / (2 * step)
 
 
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    out, cache = mixer.prefill(beginning(x, start))
-    outs = [out]
+    outs, cache = mixer.prefill(beginning(x, start))
     for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
-        outs.append(out[:, None])
-    return torch.cat(outs, 1)
+        outs = torch.cat([outs, out[:, None]], 1)
+    return outs
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -358,12 +335,10 @@ def tensors_of(tree: Any) -> list[Tensor]:
 
 def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensors:
     """Gradients of a scalar by name; zeros where it does not depend on an input."""
-    grads = {}
-    for name, grad in backward(value, inputs).items():
-        if grad is None:
-            grad = torch.zeros_like(inputs[name])
-        grads[name] = grad
-    return grads
+    return {
+        name: torch.zeros_like(inputs[name]) if grad is None else grad
+        for name, grad in backward(value, inputs).items()
+    }
 
 
 def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> Tensor:

@@ -184,7 +184,7 @@ class CheckCase:
     seconds: float = SECONDS
 
     def __str__(self) -> str:
-        built = f"{self.subject.variant}+causal" if self.subject.causal else self.subject.variant
+        built = str(self.subject).replace(", ", "+")
         return f"{self.subject.resolved.found.name}/{built}/{self.check.name}"
 
     def __call__(self) -> Finding:
@@ -214,7 +214,6 @@ class CheckCase:
     def outcome(self) -> CheckOutcome:
         """Run the check; nothing a mixer raises gets through but Ctrl-C."""
         start = time.perf_counter()
-        finding = Finding()
         status: Status = "passed"
         trace = ""
         repeats = False
@@ -252,25 +251,25 @@ class CheckCase:
         with _quiet():
             try:
                 with _limited(self.seconds):
-                    return self._run()
+                    by_hand = self.exclude.get(self.check.name)
+                    reason = (
+                        f"by the user: {by_hand}" if by_hand else self.check.excluded(self.subject)
+                    )
+                    if reason:
+                        raise NotApplicable(reason)
+                    return self.check.run(self.subject)
             except TooSlow:
                 raise NotTested(
-                    f": too slow: more than {self.seconds:g} s of CPU time{looked().words}"
+                    f"not tested: too slow: more than {self.seconds:g} s of CPU time"
+                    f"{looked().words}"
                 ) from None
             except (NotApplicable, NotProven):
                 raise
             except (Exception, SystemExit) as error:
                 obstacle = self.check.name != FIRST and self.subject.obstacle(error)
                 if obstacle:
-                    raise NotTested(f", because {obstacle}") from error
+                    raise NotTested(f"not tested, because {obstacle}") from error
                 raise
-
-    def _run(self) -> Finding:
-        by_hand = self.exclude.get(self.check.name)
-        reason = f"by the user: {by_hand}" if by_hand else self.check.excluded(self.subject)
-        if reason:
-            raise NotApplicable(reason)
-        return self.check.run(self.subject)
 
 
 class TooSlow(BaseException):

@@ -47,10 +47,9 @@ class ObservedCalls:
         """The last call, for messages; "" before the first."""
         if "length" not in self.last:
             return ""
-        length = self.last["length"]
-        plural = "" if length == 1 else "s"
-        role = self.last.get("role", "self")
-        return f" ({self.last['format']}, {length} token{plural}, {self.last['mode']}, role {role})"
+        last = {"role": "self", **self.last}
+        tokens = f"{last['length']} token{'' if last['length'] == 1 else 's'}"
+        return f" ({last['format']}, {tokens}, {last['mode']}, role {last['role']})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -88,9 +87,6 @@ class NotProven(SubquadError):
 
 class NotTested(NotProven):
     """Something else has to be mended first: the message is the reason, behind "not tested"."""
-
-    def __init__(self, reason: str):
-        super().__init__(f"not tested{reason}")
 
 
 class NotApplicable(SubquadError):
@@ -136,9 +132,7 @@ class Meter:
         self.worst = 0.0
         self.rounding = 0.0
         self.compared = 0
-        self.failed = 0
-        self.beyond = 0.0
-        self.largest: CheckFailed | None = None
+        self.failed: list[tuple[float, CheckFailed]] = []
 
     def compare(
         self,
@@ -171,18 +165,16 @@ class Meter:
         else:
             self.worst = max(self.worst, apart)
         limit = max(self.allowed, allowed)
-        if apart > limit:
-            self.failed += 1
-            if self.largest is None or apart > self.beyond:
-                self.beyond = apart
-                noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
-                reason = f"differs by {apart:.1e} of the largest {noun}"
-                if apart == math.inf:
-                    compared = [got, expected]
-                    if scale is not None:
-                        compared.append(scale)
-                    reason = _not_finite(*compared) or reason
-                self.largest = CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")
+        if apart <= limit:
+            return
+        noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
+        reason = f"differs by {apart:.1e} of the largest {noun}"
+        compared = [tensor for tensor in (got, expected, scale) if tensor is not None]
+        wrong = [tensor for tensor in compared if not _is_finite(tensor)]
+        if wrong:
+            # a whole batch of tokens says more than what was picked from it
+            reason = f"has {_wrong_numbers(min(wrong, key=lambda tensor: tensor.dim() != 3))}"
+        self.failed.append((apart, CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")))
 
     def finding(self, note: Finding | str | None = None) -> Finding:
         """The worst that was seen.
@@ -190,15 +182,16 @@ class Meter:
         Raises:
             CheckFailed: it is more than allowed.
         """
-        if self.largest:
-            message = str(self.largest)
-            if self.failed > 1:
-                among = f"{self.failed} differences in {self.compared} comparisons"
-                message += f"; the largest of {among}"
-            if self.advice and self.beyond <= ROUNDING:
+        if self.failed:
+            apart, largest = max(self.failed, key=lambda failure: failure[0])
+            message = str(largest)
+            if len(self.failed) > 1:
+                message += f"; the largest of {len(self.failed)} differences"
+                message += f" in {self.compared} comparisons"
+            if self.advice and apart <= ROUNDING:
                 message += f"; {self.advice}"
-            self.largest.args = (message,)
-            raise self.largest
+            largest.args = (message,)
+            raise largest
         further = note if isinstance(note, Finding) else Finding(note or "")
         words = "equal bit for bit"
         if self.worst:
@@ -212,16 +205,6 @@ class Meter:
 
 def _limit(allowed: float) -> str:
     return f"{allowed:.1e}" if allowed else "0, bit for bit"
-
-
-def _not_finite(*tensors: Tensor) -> str:
-    """Where tensors that are compared hold NaN or infinity; "" where none does."""
-    wrong = [tensor for tensor in tensors if not _is_finite(tensor)]
-    if not wrong:
-        return ""
-    # a whole batch of tokens says more than what was picked from it
-    first = min(wrong, key=lambda tensor: tensor.dim() != 3)
-    return f"has {_wrong_numbers(first)}"
 
 
 def _is_finite(x: Tensor) -> bool:
@@ -255,18 +238,13 @@ def each(
     Args:
         scale: whose largest value counts; that of `expected` where None.
     """
-    known = expected.values() if scale is None else scale
-    largest = None
-    if expected:
-        largest = torch.stack([_size(tensor) for tensor in known])
+    sizes = [_size(tensor) for tensor in (expected.values() if scale is None else scale)]
     for name, value in expected.items():
-        yield f"{name}{about}", got[name], value, largest
+        yield f"{name}{about}", got[name], value, torch.stack(sizes)
 
 
 def _size(tensor: Tensor) -> Tensor:
-    if not tensor.numel():
-        return tensor.new_zeros(())
-    return tensor.detach().abs().max()
+    return tensor.detach().abs().max() if tensor.numel() else tensor.new_zeros(())
 
 
 def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
@@ -277,9 +255,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
         return 0.0
     magnitude = max(_size(got), _size(expected)) if scale is None else _size(scale)
     relative = (_size(got - expected) / magnitude).item()
-    if math.isnan(relative):
-        return math.inf
-    return relative
+    return math.inf if math.isnan(relative) else relative
 
 
 def kind(x: Tensor) -> str:

@@ -162,9 +162,10 @@ class CheckSubject:
         float32 neither works; "" where that is not so.
         """
         refusal = self._refusal
+        if refusal is None or self.is_single_alone:
+            return ""
         # what a check found stands, unless the first call is no better
-        is_finding = isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed)
-        if refusal is None or self.is_single_alone or is_finding:
+        if isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed):
             return ""
         return f"its first call fails: {named_cause(refusal)}"
 
@@ -191,9 +192,7 @@ class CheckSubject:
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""
-        if allowed and self.is_single:
-            return max(allowed, ROUNDING_SINGLE)
-        return allowed
+        return max(allowed, ROUNDING_SINGLE) if allowed and self.is_single else allowed
 
     @property
     def given(self) -> dict[str, Any]:
@@ -208,9 +207,7 @@ class CheckSubject:
     def at_most(self, length: int) -> int:
         """`length`, or the most positions the mixer takes with any `Site`, where that is less."""
         limit = self.facts.max_length
-        if isinstance(limit, int):
-            return min(length, limit)
-        return length
+        return min(length, limit) if isinstance(limit, int) else length
 
     def build(
         self,
@@ -232,16 +229,9 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = self.altered(stacked=False)
+            site |= {"max_len": max_len, "dtype": dtype, "num_layers": len(LAYERS)}
             layers = {
-                name: single.build(
-                    max_len=max_len,
-                    dtype=dtype,
-                    seed=i,
-                    num_layers=len(LAYERS),
-                    layer_index=i,
-                    **site,
-                )
-                for i, name in enumerate(LAYERS)
+                name: single.build(seed=i, layer_index=i, **site) for i, name in enumerate(LAYERS)
             }
             return _Stack(layers).eval()
         looked().note(role=site.get("role", "self"))
@@ -280,13 +270,10 @@ class CheckSubject:
     def again(self, checks: Iterable[str]) -> str:
         """What makes checks once more: a command, or a call where a class was handed over."""
         found = self.resolved.found
-        given = self.given
         if not self.resolved.source and not found.distribution:
-            params = f", {given}" if given else ""
+            params = f", {self.given}" if self.given else ""
             return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
-        words = [found.name]
-        for key, value in given.items():
-            words.append(f"{key}={json.dumps(value)}")
+        words = [found.name, *(f"{key}={json.dumps(value)}" for key, value in self.given.items())]
         for name in ("dim", "num_heads", "compiler", "device"):
             value = getattr(self, name)
             if value != getattr(CheckSubject, name):
@@ -341,10 +328,11 @@ class _Stack(TokenMixer):
     def __init__(self, layers: dict[str, TokenMixer]):
         super().__init__()
         self.layers = nn.ModuleDict(layers)
-        self.loss_weights = {}
-        for layer, mixer in layers.items():
-            for name, weight in mixer.loss_weights.items():
-                self.loss_weights[f"{layer} {name}"] = weight
+        self.loss_weights = {
+            f"{layer} {name}": weight
+            for layer, mixer in layers.items()
+            for name, weight in mixer.loss_weights.items()
+        }
 
     def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> MixerOutput:
         result = MixerOutput(torch.zeros_like(x), carry=carry)
@@ -352,8 +340,7 @@ class _Stack(TokenMixer):
         for name, layer in self.layers.items():
             x = x + result.out
             result = as_output(layer(x, keep=keep, carry=result.carry))
-            for key, loss in result.losses.items():
-                losses[f"{name} {key}"] = loss
+            losses |= {f"{name} {key}": loss for key, loss in result.losses.items()}
         return MixerOutput(result.out, losses)
 
 
@@ -383,18 +370,21 @@ def check_subjects(
     plugin = resolved.plugin
     if not isinstance(plugin, MixerPlugin):
         raise ConfigError(f"{resolved.found} is no mixer")
-    chosen: dict[str, Mapping[str, Any]] = {"default": {}, **plugin.variants}
-    if params:
-        chosen = {"given": params}
+    chosen = {"given": params} if params else {"default": {}, **plugin.variants}
     for name, values in chosen.items():
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
-        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
-        if facts.causal != "always":
-            yield CheckSubject(**own, causal=False)
-        if facts.causal != "never":
-            yield CheckSubject(**own, causal=True)
+        for causal, other in ((False, "always"), (True, "never")):
+            if facts.causal != other:
+                yield CheckSubject(
+                    resolved=resolved,
+                    config=config,
+                    facts=facts,
+                    variant=name,
+                    causal=causal,
+                    **options,
+                )
 
 
 def _resolved(target: Target) -> Resolved:
@@ -404,9 +394,7 @@ def _resolved(target: Target) -> Resolved:
         return load_source(target)
     if isinstance(target, str):
         return resolve("mixer", target)
-    build = target
-    if not isinstance(build, type):
-        build = build.build
+    build = target if isinstance(target, type) else target.build
     if not isinstance(build, str):
         build = f"{build.__module__}:{build.__name__}"
     _, _, name = build.partition(":")

@@ -227,7 +227,8 @@ def float32_case(subject: CheckSubject) -> Case:
     few = x[:, :LENGTH]
     if draws(mixer, few):
         raise NotTested(
-            ", because it draws random numbers in evaluation (determinism), others in each format"
+            "not tested, because it draws random numbers in evaluation (determinism), others in "
+            "each format"
         )
     mixer.train("training" in settled_modes(mixer, few))
     return mixer, x, padded(length, (length, max(1, length - 37)))
