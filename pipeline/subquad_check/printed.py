@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,14 @@ def show_certificate(
     if document:
         document.add(certificate.as_dict())
     elif markdown != "-":
-        _print_verdict(certificate)
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo("\x1b[2K", nl=False, err=True)
+        _print_filled(
+            "verdict.txt.j2",
+            certificate=certificate,
+            notes=_notes(certificate, "failed", "not proven"),
+            package=to_paste("new", "mixer", "NAME", "--from", certificate.name),
+        )
         if verbose:
             _print_table(certificate)
         print_line()
@@ -135,41 +142,19 @@ def show_progress(name: str, outcome: CheckOutcome) -> None:
         print_line(line, err=True)
 
 
-MOST = 3
-"""Failures that the verdict tells, of each kind."""
+def _print_filled(template: str, **values: Any) -> None:
+    from subquad.output.markup import fill_template, one_line
+
+    print_text(fill_template("subquad_check", template, one_line, **values))
 
 
-def _print_verdict(certificate: Certificate) -> None:
-    """In twelve lines at most: whether it has passed, what failed, what could be claimed, and what
-    nobody has looked at.
-    """
-    if sys.stderr is not None and sys.stderr.isatty():
-        click.echo("\x1b[2K", nl=False, err=True)
-    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
-    notes = [*_notes(certificate, "failed"), *_notes(certificate, "not proven")]
-    for note, _ in notes[:MOST]:
-        print_line(note)
-    if notes[MOST:]:
-        print_line(f"and {len(notes) - MOST} more")
-    for _, again in notes[:1]:
-        if again:
-            print_line(again)
-    claims = certificate.could_claim
-    if claims:
-        package = to_paste("new", "mixer", "NAME", "--from", certificate.name)
-        print_line(f"could be claimed: {claims.code}")
-        print_line(
-            f"    in its class (from subquad.plugin import Facts), or as a package: {package}"
-        )
-        for fact, reason in claims.reasons.items():
-            print_line(f"not {fact}: {reason}")
-    print_line(f"not looked at: {'; '.join(certificate.unchecked)}; -v shows each check")
-
-
-def _notes(certificate: Certificate, status: Status) -> Iterator[tuple[str, str]]:
-    """A line for each note, and one that says what repeats it."""
-    for note, again in certificate.notes(status):
-        yield f"{status}: {note}", again and f"    again: {again}"
+def _notes(certificate: Certificate, *statuses: Status) -> list[tuple[str, str]]:
+    """What is said of outcomes, and what repeats them."""
+    return [
+        (f"{status}: {note}", again)
+        for status in statuses
+        for note, again in certificate.notes(status)
+    ]
 
 
 def _print_table(certificate: Certificate) -> None:
@@ -179,23 +164,9 @@ def _print_table(certificate: Certificate) -> None:
         print_line(f"{number}  {certificate.name}, {subject}")
     rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
     print_table(("check", *ways, "seen, nearest to the limit"), rows)
-    for status in ("excluded", "not proven", "failed"):
-        for lines in _notes(certificate, status):
-            for line in filter(None, lines):
-                print_line(line)
+    _print_filled("notes.txt.j2", notes=_notes(certificate, "excluded", "not proven", "failed"))
 
 
 def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
     """How many mixers hold."""
-    for name, problem in broken.items():
-        print_line(f"{name}: {problem}")
-    whole = len(certificates) + len(broken)
-    if whole < 2:
-        return
-    seconds = sum(certificate.seconds for certificate in certificates)
-    failing = [certificate.name for certificate in certificates if not certificate.holds]
-    failing += broken
-    line = f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s"
-    if failing:
-        line += f"; not certified: {', '.join(failing)}"
-    print_line(line)
+    _print_filled("end.txt.j2", certificates=certificates, broken=broken)
