@@ -63,8 +63,10 @@ def call(
         format="bf16 autocast" if autocast else word(x.dtype),
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
-    still = contextlib.nullcontext() if dropout else NoDropout()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
+    with (
+        torch.autocast(x.device.type, torch.bfloat16, enabled=autocast),
+        contextlib.nullcontext() if dropout else NoDropout(),
+    ):
         return as_output(mixer(x, keep=keep))
 
 
@@ -346,8 +348,8 @@ def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> 
     bool.
     """
     x = x.detach().clone().requires_grad_()
-    out = call(afresh(mixer.train()), x, keep).out
-    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
+    value = weighted(call(afresh(mixer.train()), x, keep).out)[watched].sum()
+    return gradients(value, {"tokens": x})["tokens"]
 
 
 def backward(

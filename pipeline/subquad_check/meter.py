@@ -113,9 +113,9 @@ Comparisons = Generator[Comparison, None, Finding | str | None]
 
 
 def within(allowed: float, comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
-    """Comparisons beside exact ones, of which so much is allowed."""
-    for what, got, expected, *scale in comparisons:
-        yield what, got, expected, scale[0] if scale else None, allowed
+    """Comparisons, each with its scale, beside exact ones, of which so much is allowed."""
+    for comparison in comparisons:
+        yield *comparison, allowed
 
 
 class Meter:

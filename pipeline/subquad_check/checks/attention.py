@@ -28,10 +28,9 @@ from subquad_check.checks.decoding import (
     SAID,
     STARTS,
     STEPS,
-    check_untouched,
-    copies_of,
     next_of,
     reordered,
+    untouched,
 )
 from subquad_check.checks.gradients import check_gradients
 from subquad_check.checks.padding import other_padding
@@ -151,26 +150,28 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
         context = subject.tokens(3, number, seed=2)
         _, context_keep = _split(_masks(LONGEST, number), LONGEST)
         memory = mixer.memory(context, keep=context_keep)
-        built = copies_of(memory)
-        out, cache = mixer.prefill(start, keep=keep, memory=memory)
-        first, expected = (
-            outputs(
-                _Across(mixer, tokens.shape[1]),
-                torch.cat([tokens, context], 1),
-                torch.cat([mask, context_keep], 1),
+        with untouched("decoding changed the memory", memory):
+            out, cache = mixer.prefill(start, keep=keep, memory=memory)
+            first, expected = (
+                outputs(
+                    _Across(mixer, tokens.shape[1]),
+                    torch.cat([tokens, context], 1),
+                    torch.cat([mask, context_keep], 1),
+                )
+                for tokens, mask in (
+                    (start, keep),
+                    (x, padded(LONGEST + STEPS, [LONGEST + STEPS] * 3)),
+                )
             )
-            for tokens, mask in ((start, keep), (x, padded(LONGEST + STEPS, [LONGEST + STEPS] * 3)))
-        )
-        yield "prefill against forward", out[keep], first[:, :LONGEST][keep]
-        for i in range(STEPS):
-            token = next_of(x, i)
-            wanted = next_of(expected, i)
-            step = f"step {i + 1}"
-            got, _ = mixer.step(token[ORDER], reordered(cache), memory=reordered(memory))
-            yield f"{step} after reordering memory and cache", got, wanted[ORDER]
-            out, cache = mixer.step(token, cache, memory=memory)
-            yield f"{step} against forward", out, wanted
-        check_untouched("decoding changed the memory", memory, built)
+            yield "prefill against forward", out[keep], first[:, :LONGEST][keep]
+            for i in range(STEPS):
+                token = next_of(x, i)
+                wanted = next_of(expected, i)
+                step = f"step {i + 1}"
+                got, _ = mixer.step(token[ORDER], reordered(cache), memory=reordered(memory))
+                yield f"{step} after reordering memory and cache", got, wanted[ORDER]
+                out, cache = mixer.step(token, cache, memory=memory)
+                yield f"{step} against forward", out, wanted
     return f"{KEYS} and {MANY} keys in memory, {SAID.format(STEPS)}"
 
 

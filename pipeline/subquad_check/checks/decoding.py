@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,8 +30,7 @@ ORDER = torch.tensor([2, 0, 0, 1])
 def _no_cache(subject: CheckSubject) -> str:
     if subject.build().caches:
         return ""
-    reason = "offers no decode cache"
-    return reason if subject.causal else f"not causal, {reason}"
+    return f"{'' if subject.causal else 'not causal, '}offers no decode cache"
 
 
 @compares("prefill returns what forward does", excluded=_no_cache)
@@ -86,23 +87,25 @@ def _cache_functional(subject: CheckSubject) -> Comparisons:
     for samples, cache in {3: _started(mixer, x), 1: alone}.items():
         for i in range(2):
             token = next_of(x, i)[:samples]
-            before = copies_of(cache)
-            first, after = mixer.step(token, cache)
-            check_untouched("step changed the cache", cache, before)
+            with untouched("step changed the cache", cache):
+                first, after = mixer.step(token, cache)
             second, _ = mixer.step(token, cache)
             yield f"a second step of {samples} from the same cache", second, first
             cache = after
 
 
-def copies_of(cache: Cache) -> list[Tensor]:
-    return [tensor.clone() for tensor in tensors_of(cache)]
+@contextmanager
+def untouched(what: str, cache: Cache) -> Iterator[None]:
+    """Refuses what changes a cache in place inside.
 
-
-def check_untouched(what: str, cache: Cache, before: list[Tensor]) -> None:
+    Raises:
+        CheckFailed: a tensor is another one afterwards.
+    """
+    before = [tensor.clone() for tensor in tensors_of(cache)]
+    yield
     for now, then in zip(tensors_of(cache), before, strict=True):
-        if torch.equal(now, then):
-            continue
-        raise CheckFailed(f"{what} it was given in place, a tensor {tuple(now.shape)}")
+        if not torch.equal(now, then):
+            raise CheckFailed(f"{what} it was given in place, a tensor {tuple(now.shape)}")
 
 
 @compares("reordering a cache's samples reorders the outputs", excluded=_no_cache)

@@ -9,7 +9,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.errors import ConfigError
-from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad_check.calls import call, modes, outputs, passes, tensors_of
 from subquad_check.cases import shows
@@ -24,16 +23,12 @@ GRID = (7, 9)
 @shows("tensors it makes are on its tokens' device")
 def _devices(subject: CheckSubject) -> Finding:
     """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
-    mixer = subject.build()
-    x, keep = subject.pair(LENGTH)
-    outputs(mixer, x, keep)  # what cannot be called anywhere is told by another check
-    mixer = mixer.to("meta")
-    x = x.to("meta")
-    keep = keep.to("meta")
+    case = subject.case(LENGTH)
+    outputs(*case)  # what cannot be called anywhere is told by another check
+    mixer, x, keep = (part.to("meta") for part in case)
     found: list[Any] = []
-    switched = mock.patch.object(torch.autocast, "__init__", _autocast_anywhere)
     try:
-        with _Elsewhere(), switched:
+        with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
             for _ in modes(mixer):
                 for mask in (None, keep):
                     result = call(mixer, x, mask)
@@ -79,46 +74,38 @@ class _Elsewhere(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         tensors = tensors_of((args, kwargs))
-        meta = []
-        others = []
-        for tensor in tensors:
-            if tensor.is_meta:
-                meta.append(tensor)
-            elif tensor.dim():
-                others.append(tensor)
-        if not meta:
-            return func(*args, **kwargs)
-        first = meta[0]
-        dtype = first.dtype
-        if name == "_local_scalar_dense":
-            return torch.ones((), dtype=dtype).item()
-        device = torch.device(kwargs.get("device") or "meta")
-        if name == "_to_copy" and device.type != "meta":
-            return torch.zeros(first.shape, dtype=kwargs.get("dtype") or dtype, device=device)
-        if others and name not in _ALSO_OF_CPU:
-            other = others[0]
-            raise CheckFailed(
-                f"{name} takes a tensor {kind(other)} on {other.device} beside its tokens' on meta"
-            )
+        for meta in [tensor for tensor in tensors if tensor.is_meta][:1]:
+            if name == "_local_scalar_dense":
+                return torch.ones((), dtype=meta.dtype).item()
+            device = torch.device(kwargs.get("device") or "meta")
+            if name == "_to_copy" and device.type != "meta":
+                dtype = kwargs.get("dtype") or meta.dtype
+                return torch.zeros(meta.shape, dtype=dtype, device=device)
+            for other in tensors:
+                if other.dim() and not other.is_meta and name not in _ALSO_OF_CPU:
+                    raise CheckFailed(
+                        f"{name} takes a tensor {kind(other)} on {other.device} beside its "
+                        "tokens' on meta"
+                    )
         return func(*args, **kwargs)
 
 
 @shows("works with a class token in front, also on a grid of image patches")
 def _class_token(subject: CheckSubject) -> Finding:
-    what = "class token in front"
-    mixer = _built(subject)
     x, keep = subject.pair(LENGTH + 1)
-    passes(what, mixer, x, None)
-    passes(f"{what}, padded", mixer, x, keep)
     words = f"1 + {x.shape[1] - 1} tokens"
+    sites = [{}]
     if subject.at_most(MAX_LEN) == MAX_LEN:
-        passes("image patches", _built(subject, grid=GRID), subject.tokens(2, MAX_LEN), None)
+        sites.append({"grid": GRID})
         words += ", 1 + 7 x 9 patches"
+    for site in sites:
+        try:
+            mixer = subject.build(num_prefix_tokens=1, **site)
+        except ConfigError as error:
+            raise NotApplicable(f"refuses such a place when built: {error}") from None
+        if site:
+            passes("image patches", mixer, subject.tokens(2, MAX_LEN), None)
+        else:
+            passes("class token in front", mixer, x, None)
+            passes("class token in front, padded", mixer, x, keep)
     return Finding(words)
-
-
-def _built(subject: CheckSubject, **site: Any) -> TokenMixer:
-    try:
-        return subject.build(num_prefix_tokens=1, **site)
-    except ConfigError as error:
-        raise NotApplicable(f"refuses such a place when built: {error}") from None

@@ -100,9 +100,10 @@ def _losses(subject: CheckSubject) -> Finding:
             )
         for name, value in losses.items():
             label = f"loss {name!r}"
-            shape = tuple(value.shape)
-            if shape not in ((3,), ()):
-                raise CheckFailed(f"{label} has the shape {shape}, expected (B,) = (3,) or ()")
+            if value.shape not in ((3,), ()):
+                raise CheckFailed(
+                    f"{label} has the shape {tuple(value.shape)}, expected (B,) = (3,) or ()"
+                )
             finite(label, value)
             if not any(grad.any() for grad in gradients(value.sum(), inputs).values()):
                 raise CheckFailed(f"{label} has no gradient by tokens or weights")
@@ -119,10 +120,8 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
     for mixer, x, keep in _batches(subject):
         tokens = x.clone().requires_grad_()
         result = call(mixer.train(), tokens, keep)
-        value = weighted(result.out[1]).sum()
-        for loss in result.losses.values():
-            if loss.dim():
-                value = value + loss[1]
+        losses = [loss[1] for loss in result.losses.values() if loss.dim()]
+        value = sum(losses, weighted(result.out[1]).sum())
         grad = gradients(value, {"tokens": tokens})["tokens"]
         for other in (0, 2):
             label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
@@ -181,11 +180,10 @@ def _takes(mixer: TokenMixer, x: Tensor) -> bool:
         return False
 
 
-def _no_carry(subject: CheckSubject) -> str:
-    return "" if subject.hands_on else "hands no carry on"
-
-
-@shows("three layers with their carry keep the properties of one", excluded=_no_carry)
+@shows(
+    "three layers with their carry keep the properties of one",
+    excluded=lambda subject: "" if subject.hands_on else "hands no carry on",
+)
 def _carry(subject: CheckSubject) -> Finding:
     stack = subject.altered(stacked=True)
     length = subject.at_most(LENGTH)
@@ -198,12 +196,8 @@ def _carry(subject: CheckSubject) -> Finding:
         "causal": [influence.causal_outputs, influence.causal_gradients],
         "padding invariant": [padding.padding_content, padding.padding_amount],
     }
-    kept = []
-    found = []
-    for name, checks in properties.items():
-        if not checks[0].excluded(stack):
-            kept.append(name)
-            found += [check.run(stack) for check in checks]
+    kept = {name: checks for name, checks in properties.items() if not checks[0].excluded(stack)}
+    found = [check.run(stack) for checks in kept.values() for check in checks]
     differences.gradients_.run(stack)
     worst = max(found, key=lambda finding: finding.figures["worst"])
     return Finding(f"{worst.words}; three layers: {', '.join(kept)}", worst.figures)
@@ -216,9 +210,8 @@ def _call_without_carry(subject: CheckSubject) -> None:
         CheckFailed: it does neither.
     """
     what = "a second layer without a carry"
-    x, keep = subject.pair(LENGTH)
     try:
-        passes(what, subject.build(layer_index=1), x, keep)
+        passes(what, subject.build(layer_index=1), *subject.pair(LENGTH))
     except CheckFailed:
         raise
     except SubquadError:
