@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from subquad.errors import SubquadError
+from subquad.output.terminal import quantity
 
 HALF = (torch.float16, torch.bfloat16)
 """The formats of half precision."""
@@ -48,7 +49,7 @@ class ObservedCalls:
         if "length" not in self.last:
             return ""
         last = {"role": "self", **self.last}
-        tokens = f"{last['length']} token{'' if last['length'] == 1 else 's'}"
+        tokens = quantity(last["length"], "token")
         return f" ({last['format']}, {tokens}, {last['mode']}, role {last['role']})"
 
 

@@ -113,10 +113,18 @@ def show_certificate(
             "verdict.txt.j2",
             certificate=certificate,
             notes=_notes(certificate, "failed", "not proven"),
-            package=to_paste("new", "mixer", "NAME", "--from", certificate.name),
+            command=to_paste("new", "mixer", "NAME", "--from", certificate.name),
         )
         if verbose:
-            _print_table(certificate)
+            ways = {str(number): subject for number, subject in enumerate(certificate.subjects, 1)}
+            for number, subject in ways.items():
+                print_line(f"{number}  {certificate.name}, {subject}")
+            print_table(
+                ("check", *ways, "seen, nearest to the limit"),
+                [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)],
+            )
+            notes = _notes(certificate, "excluded", "not proven", "failed")
+            _print_filled("notes.txt.j2", notes=notes)
         print_line()
         sys.stdout.flush()
     for outcome in certificate.outcomes:
@@ -155,16 +163,6 @@ def _notes(certificate: Certificate, *statuses: Status) -> list[tuple[str, str]]
         for status in statuses
         for note, again in certificate.notes(status)
     ]
-
-
-def _print_table(certificate: Certificate) -> None:
-    """Each check that applies, why others do not, and all that failed with what repeats it."""
-    ways = {str(number): subject for number, subject in enumerate(certificate.subjects, 1)}
-    for number, subject in ways.items():
-        print_line(f"{number}  {certificate.name}, {subject}")
-    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
-    print_table(("check", *ways, "seen, nearest to the limit"), rows)
-    _print_filled("notes.txt.j2", notes=_notes(certificate, "excluded", "not proven", "failed"))
 
 
 def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:

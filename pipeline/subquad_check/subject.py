@@ -101,8 +101,7 @@ class CheckSubject:
         """
         if self._refusal:
             return self.is_single_alone
-        mixer = self.build(dtype=torch.float64)
-        x, keep = self.pair(_LOOKED_AT, torch.float64)
+        mixer, x, keep = self.case(_LOOKED_AT, torch.float64)
         formats = set[torch.dtype]()
 
         def note(result: Any, args: Any) -> Any:
@@ -155,7 +154,7 @@ class CheckSubject:
         """What every other check builds on: a call in evaluation, and one in training with its
         gradients, all finite; whatever the mixer raises goes through.
         """
-        passes("its first call", self.build(dtype=dtype), *self.pair(_LOOKED_AT, dtype))
+        passes("its first call", *self.case(_LOOKED_AT, dtype))
 
     def obstacle(self, error: BaseException) -> str:
         """Why a check that raised this has nothing to judge: the first call fails, too, and in
@@ -186,9 +185,9 @@ class CheckSubject:
         """Whether it gives the next layer something, without which a later layer cannot be called
         alone.
         """
-        x, _ = self.pair(_LOOKED_AT)
+        mixer, x, _ = self.case(_LOOKED_AT)
         with torch.no_grad():
-            return call(self.build(), x).carry is not None
+            return call(mixer, x).carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.cost.formulas import stored, tensors_in
-from subquad.cost.operations import Rule, rule_of, sparse_rule
+from subquad.cost.operations import SPARSE, Rule, rule_of
 from subquad.errors import UserError
 from subquad.nn import Batch, as_output
 from subquad.nn.kernels import counted
@@ -93,7 +93,7 @@ class Count:
         if rule and rule.traffic == "none":
             return
         if any(tensor.layout != torch.strided for tensor in tensors_in([args, out])):
-            rule = sparse_rule(name)
+            rule = SPARSE.get(name.removeprefix("aten::"))
             name = f"{name} of COO tensors"
         if rule is None:
             self.note_unknown(name)
@@ -138,11 +138,11 @@ def count_pass(
     weights = getattr(mixer, "loss_weights", {})
     losses = [loss for name, loss in out.losses.items() if weights.get(name)]
     ends = [result for result in (out.out, *losses) if result.requires_grad]
+    ones = [torch.ones_like(end) for end in ends]
     kept = {parameter: parameter.grad for parameter in mixer.parameters()}
     mixer.zero_grad(set_to_none=True)
     with counting() as back:
-        # reentrant checkpoints know no other way
-        torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+        torch.autograd.backward(ends, ones)  # reentrant checkpoints know no other way
     for parameter, grad in kept.items():
         parameter.grad = grad
     return forward + back

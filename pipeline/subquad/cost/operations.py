@@ -164,11 +164,6 @@ _RULES = {
 }
 
 
-def sparse_rule(name: str) -> Rule | None:
-    """The rule of an operator, "aten::NAME", of sparse tensors; None where nobody can say."""
-    return _SPARSE.get(name.removeprefix("aten::"))
-
-
 def _sparse_product(args: Sequence[Any], out: Any) -> int:
     """Each value of the sparse factor multiplies a row or a column of the dense one."""
     *_, left, right = formulas.tensors_in(args)
@@ -178,10 +173,11 @@ def _sparse_product(args: Sequence[Any], out: Any) -> int:
 
 
 _BUILDS = "_sparse_coo_tensor_with_dims_and_tensors _coalesce _coalesced clone _to_copy"
-_SPARSE = {
+SPARSE = {
     **dict.fromkeys(_BUILDS.split(), Rule(formulas.nothing)),
     **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),
 }
+"""Rules of sparse tensors' operators, by name; where there is none nobody can say."""
 
 
 def rule_of(func: Any) -> Rule | None:

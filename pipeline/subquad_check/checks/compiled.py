@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from subquad.nn import AttentionMixer, TokenMixer
+from subquad.output.terminal import quantity
 from subquad.registry import build_class
 from subquad_check.calls import Results, outputs, settled_modes, tensors_of, values_and_gradients
 from subquad_check.cases import compares
@@ -77,9 +78,7 @@ class _Tracing:
         self.known = utils
         self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
         self.operations = 0
-        self.graphs = 0
-        self.breaks = 0
-        self.fallbacks = 0
+        self.counts = dict.fromkeys(("graph", "graph break", "fallback"), 0)
         self.failure = ""
 
     def __enter__(self) -> _Tracing:
@@ -92,28 +91,27 @@ class _Tracing:
         metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
             self.failure, *_ = str(metrics[0].fail_reason).split("\n")
-        counters = self.known.counters
-        self.breaks = counters["graph_break"].total()
-        frames = counters["frames"]
-        self.fallbacks = frames["total"] - frames["ok"]
+        frames = self.known.counters["frames"]
+        self.counts["graph break"] = self.known.counters["graph_break"].total()
+        self.counts["fallback"] = frames["total"] - frames["ok"]
         torch._dynamo.reset()
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        calls = []
-        for part in graph.modules():
-            if isinstance(part, GraphModule):
-                calls += [node for node in part.graph.nodes if node.op.startswith("call_")]
-        self.graphs += 1
+        calls = [
+            node
+            for part in graph.modules()
+            if isinstance(part, GraphModule)
+            for node in part.graph.nodes
+            if node.op.startswith("call_")
+        ]
+        self.counts["graph"] += 1
         if len(calls) > 1:  # one alone is as it was
             for node in calls:
                 self.operations += self.own in (node.stack_trace or self.own)
         return self.compile(graph, inputs)
 
     def __str__(self) -> str:
-        counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
-        return ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items()
-        )
+        return ", ".join(map(quantity, self.counts.values(), self.counts))
 
 
 def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:

@@ -211,22 +211,18 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
                 whole[:cut],
                 expected,
             )
-    yield from within(subject.at_least(ROUNDING), _by_weights(subject))
-
-
-def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
     for length, cuts in _lengths_with_cuts(subject, SHORT, FAR):
-        mixer = subject.build_for(length)
-        mixer.train()
+        mixer = subject.build_for(length).train()
         x = subject.tokens(2, length)
         scale = _weight_gradients(mixer, x, length).values()
         for cut in cuts if length <= SHORT else cuts[-1:]:
-            yield from each(
+            by_weights = each(
                 _weight_gradients(mixer, changed(x, _later(x, (cut, cut))), cut),
                 _weight_gradients(mixer, x, cut),
                 f" of outputs before position {cut} of {length}, later tokens changed",
                 scale=scale,
             )
+            yield from within(subject.at_least(ROUNDING), by_weights)
 
 
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.errors import ConfigError, PluginError, SubquadError
@@ -18,7 +18,7 @@ from subquad.registry.faults import cause
 from subquad_check.calls import Form, call, decoded, outputs, passes, same, settled_modes
 from subquad_check.cases import compares
 from subquad_check.checks.influence import before_cuts
-from subquad_check.checks.padding import other_padding, padding_masks
+from subquad_check.checks.samples import other_padding, padding_masks
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
@@ -36,26 +36,6 @@ AMPLIFIED = 1e-4
 """Allowed: at its bounds a parameter may enlarge rounding a lot."""
 LARGE = 64
 """Whole numbers above are left out: a size of a million would be built."""
-
-
-def _check_bounds(config: type[BaseModel]) -> None:
-    """Defaults and search ranges are within the parameters' own bounds.
-
-    Raises:
-        CheckFailed: one is not.
-    """
-    for name, spec in config.model_fields.items():
-        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
-        given = _searched(spec)
-        if not spec.is_required():
-            given["its default"] = default_of(spec)
-        for what, value in given.items():
-            try:
-                kind.validate_python(value, strict=True)
-            except ValidationError as error:
-                raise CheckFailed(
-                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
-                ) from None
 
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
@@ -80,8 +60,22 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
 
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
+
+    Raises:
+        CheckFailed: a default or a search range is not within the parameter's own bounds.
     """
-    _check_bounds(type(subject.config))
+    for name, spec in type(subject.config).model_fields.items():
+        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
+        given = _searched(spec)
+        if not spec.is_required():
+            given["its default"] = default_of(spec)
+        for what, value in given.items():
+            try:
+                kind.validate_python(value, strict=True)
+            except ValidationError as error:
+                raise CheckFailed(
+                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
+                ) from None
     _check_own(subject)
     tried = 0
     for values in other_values(subject):
