@@ -22,7 +22,6 @@ from subquad.nn.numbers import single_precision
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
-    Comparison,
     Comparisons,
     Finding,
     Meter,
@@ -50,6 +49,14 @@ _VERDICTS: dict[type[SubquadError], Status] = {
 }
 
 
+Reason = Callable[[CheckSubject], str]
+"""Why a check does not apply to a subject; "" where it does."""
+
+
+def _applies(subject: CheckSubject) -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """One property.
@@ -64,15 +71,11 @@ class Check:
     name: str
     shows: str
     run: Callable[[CheckSubject], Finding]
-    excluded: Callable[[CheckSubject], str] = lambda subject: ""
-
-
-Reason = Callable[[CheckSubject], str]
-"""Why a check does not apply to a subject; "" where it does."""
+    excluded: Reason = _applies
 
 
 def shows(
-    property: str, *, excluded: Reason = lambda subject: ""
+    property: str, *, excluded: Reason = _applies
 ) -> Callable[[Callable[..., Finding]], Check]:
     """Makes a check of the decorated function, whose name is the check's: `_causal_outputs` is
     "causal-outputs".
@@ -83,12 +86,8 @@ def shows(
     """
 
     def make(run: Callable[..., Finding]) -> Check:
-        return Check(
-            name=run.__name__.strip("_").replace("_", "-"),
-            shows=property,
-            run=run,
-            excluded=excluded,
-        )
+        name = run.__name__.strip("_").replace("_", "-")
+        return Check(name=name, shows=property, run=run, excluded=excluded)
 
     return make
 
@@ -96,40 +95,30 @@ def shows(
 _ROUNDS = "if this is rounding that follows from neighbours, declare it as leak"
 
 
-def leak_of(subject: CheckSubject) -> float:
-    """What a mixer declares as its leak, as what a check allows."""
-    return subject.facts.leak
-
-
 def compares(
     property: str,
-    allowed: float | Callable[[CheckSubject], float] = ROUNDING,
+    allowed: float = ROUNDING,
     *,
-    excluded: Reason = lambda subject: "",
+    leaks: bool = False,
+    excluded: Reason = _applies,
 ) -> Callable[[Callable[..., Comparisons]], Check]:
     """As `shows`, of a function that yields what must be equal, and may return a note.
 
     Args:
         property: what it shows, in one line.
-        allowed: largest difference, as `Meter` has it, or what gives that of a subject; more where
-            a mixer computes in float32, unless it is 0.
+        allowed: largest difference, as `Meter` has it; more where a mixer computes in float32,
+            unless it is 0.
+        leaks: whether a larger leak that a mixer declares is allowed.
         excluded: why it does not apply to a subject.
     """
 
     def make(pairs: Callable[..., Comparisons]) -> Check:
         @wraps(pairs)
         def run(subject: CheckSubject) -> Finding:
-            known = allowed(subject) if callable(allowed) else allowed
-            meter = Meter(subject.at_least(known), _ROUNDS if allowed is leak_of else "")
-            note = None
-
-            def noted() -> Iterator[Comparison]:
-                nonlocal note
-                note = yield from pairs(subject)
-
+            most = max(allowed, subject.facts.leak) if leaks else allowed
+            meter = Meter(subject.at_least(most), "" if allowed or not leaks else _ROUNDS)
             try:
-                for comparison in noted():
-                    meter.compare(*comparison)
+                note = meter.compare_all(pairs(subject))
             except (Exception, TooSlow):
                 meter.finding()  # what was found before counts
                 raise

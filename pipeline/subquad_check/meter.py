@@ -177,6 +177,14 @@ class Meter:
             reason = f"has {_wrong_numbers(min(wrong, key=lambda tensor: tensor.dim() != 3))}"
         self.failed.append((apart, CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")))
 
+    def compare_all(self, comparisons: Iterator[Comparison]) -> Any:
+        """Returns what the generator returns at its end."""
+        try:
+            while True:
+                self.compare(*next(comparisons))
+        except StopIteration as end:
+            return end.value
+
     def finding(self, note: Finding | str | None = None) -> Finding:
         """The worst that was seen.
 

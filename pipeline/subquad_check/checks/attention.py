@@ -26,7 +26,7 @@ from subquad_check.calls import (
     same,
     tensors_of,
 )
-from subquad_check.cases import compares, leak_of
+from subquad_check.cases import compares
 from subquad_check.checks.gradients import check_gradients
 from subquad_check.checks.samples import other_padding
 from subquad_check.meter import ROUNDING, CheckFailed, Comparison, Comparisons, within
@@ -212,7 +212,12 @@ def _no_cross(subject: CheckSubject) -> str:
     return ""
 
 
-@compares("queries and keys of two lengths, padding of neither counts", leak_of, excluded=_no_cross)
+@compares(
+    "queries and keys of two lengths, padding of neither counts",
+    0.0,
+    leaks=True,
+    excluded=_no_cross,
+)
 def _cross(subject: CheckSubject) -> Comparisons:
     """More keys than queries and fewer: shapes, padded keys and padded queries without
     influence, samples apart.

@@ -31,7 +31,7 @@ from subquad_check.calls import (
     trainable,
     weighted,
 )
-from subquad_check.cases import compares, leak_of, shows
+from subquad_check.cases import compares, shows
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
@@ -78,8 +78,7 @@ def _permutation(subject: CheckSubject) -> Finding:
     is tried far, too.
     """
     meter = Meter(math.inf)
-    for comparison in _permuted(subject):
-        meter.compare(*comparison)
+    meter.compare_all(_permuted(subject))
     worst = meter.worst
     allowed = subject.at_least(ROUNDING)
     claim = subject.facts.permutation_equivariant
@@ -128,7 +127,7 @@ def _not_causal(subject: CheckSubject) -> str:
     return "not built causal"
 
 
-@compares("outputs depend on no later token or mask", leak_of, excluded=_not_causal)
+@compares("outputs depend on no later token or mask", 0.0, leaks=True, excluded=_not_causal)
 def causal_outputs(subject: CheckSubject) -> Comparisons:
     """Other tokens, and other masks, from position t on; outputs at real tokens before t as they
     were. In evaluation, without a mask, also from each position on, from every `EACH`th far down,
@@ -190,7 +189,10 @@ def _before(later: Tensor, keep: Mask) -> Tensor:
 
 
 @compares(
-    "gradients of outputs depend on no later token, and reach none", leak_of, excluded=_not_causal
+    "gradients of outputs depend on no later token, and reach none",
+    0.0,
+    leaks=True,
+    excluded=_not_causal,
 )
 def causal_gradients(subject: CheckSubject) -> Comparisons:
     """In training, gradients of outputs before t: none into later tokens, and the same whatever

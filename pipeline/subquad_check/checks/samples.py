@@ -29,7 +29,7 @@ from subquad_check.calls import (
     trainable,
     weighted,
 )
-from subquad_check.cases import compares, leak_of, shows
+from subquad_check.cases import compares, shows
 from subquad_check.checks import gradients as differences
 from subquad_check.checks import influence
 from subquad_check.meter import (
@@ -56,7 +56,8 @@ def _not_claimed(subject: CheckSubject) -> str:
 
 @compares(
     "outputs and gradients do not depend on what padding holds, and reach none",
-    leak_of,
+    0.0,
+    leaks=True,
     excluded=_not_claimed,
 )
 def padding_content(subject: CheckSubject) -> Comparisons:
@@ -85,7 +86,7 @@ def other_padding(x: Tensor, keep: Tensor) -> dict[str, Form]:
 
 @compares(
     "outputs do not depend on how much padding stands before or after",
-    lambda subject: max(ROUNDING, subject.facts.leak),
+    leaks=True,
     excluded=_not_claimed,
 )
 def padding_amount(subject: CheckSubject) -> Comparisons:
@@ -172,7 +173,12 @@ def _coupled(subject: CheckSubject) -> str:
     return "couples_samples is claimed" if subject.facts.couples_samples else ""
 
 
-@compares("outputs do not depend on other samples, nor on their number", leak_of, excluded=_coupled)
+@compares(
+    "outputs do not depend on other samples, nor on their number",
+    0.0,
+    leaks=True,
+    excluded=_coupled,
+)
 def _batch_outputs(subject: CheckSubject) -> Comparisons:
     """Other samples, and other masks of theirs, at fixed shape; and a sample alone. In evaluation
     and in training mode.
@@ -245,7 +251,8 @@ def _losses(subject: CheckSubject) -> Finding:
 
 @compares(
     "a sample's gradient reaches no other sample, nor does its extra loss",
-    leak_of,
+    0.0,
+    leaks=True,
     excluded=_coupled,
 )
 def _batch_gradients(subject: CheckSubject) -> Comparisons:

@@ -33,7 +33,7 @@ from subquad_check.calls import (
     trainable,
     weighted,
 )
-from subquad_check.cases import compares, leak_of, shows
+from subquad_check.cases import compares, shows
 from subquad_check.meter import (
     CheckFailed,
     Comparisons,
@@ -98,7 +98,8 @@ def _inputs_kept(subject: CheckSubject) -> Comparisons:
 
 @compares(
     "tensors need not be contiguous, nor gradients that come in",
-    lambda subject: max(FEW_ULP, subject.facts.leak),
+    FEW_ULP,
+    leaks=True,
 )
 def _strides(subject: CheckSubject) -> Comparisons:
     """The same numbers in other layouts: outputs and gradients as for contiguous ones, to a few
@@ -235,7 +236,7 @@ def _max_length(subject: CheckSubject) -> Finding:
     return Finding(f"{more} positions refused: {message}")
 
 
-@compares("a sample without real tokens is finite and leaves the others alone", leak_of)
+@compares("a sample without real tokens is finite and leaves the others alone", 0.0, leaks=True)
 def _all_padded(subject: CheckSubject) -> Comparisons:
     """A sample without a real token: all finite, the other samples as they were; also a batch of
     nothing else.

@@ -51,8 +51,7 @@ def _process_kept(subject: CheckSubject) -> Finding:
         if step in second and torch.equal(state, second[step]):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
     meter = Meter(subject.at_least(ROUNDING))
-    for comparison in _beside_others(subject):
-        meter.compare(*comparison)
+    meter.compare_all(_beside_others(subject))
     return meter.finding(f"{len(SWITCHES)} settings, {', '.join(first)}")
 
 

@@ -191,8 +191,7 @@ def _check_own(subject: CheckSubject) -> None:
     subject.first_call(subject.dtype)
     meter = Meter(subject.at_least(ROUNDING))
     try:
-        for comparison in _compared(subject, "as given"):
-            meter.compare(*comparison)
+        meter.compare_all(_compared(subject, "as given"))
         meter.finding()
     except Exception as failure:
         raise NotApplicable(f"another check tells: {named_cause(failure)}") from failure
