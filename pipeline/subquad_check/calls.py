@@ -112,7 +112,7 @@ def outputs(mixer: nn.Module, x: Tensor, keep: Mask = None, *, dropout: bool = T
         return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
-class Results(TorchFunctionMode):
+class Intercepting(TorchFunctionMode):
     """Inside, torch's functions return what another makes of their result and arguments."""
 
     def __init__(self, seen: Callable[[Any, Any], Any]):

@@ -23,8 +23,8 @@ from subquad.registry.contract import check_plugin
 from subquad.registry.faults import blamed, cause
 from subquad.suggest import to_paste
 from subquad_check.calls import (
+    Intercepting,
     Mask,
-    Results,
     call,
     cast,
     normal,
@@ -109,7 +109,7 @@ class CheckSubject:
             return result
 
         with looking(), torch.no_grad():
-            with Results(note):
+            with Intercepting(note):
                 call(mixer, x, keep)
             numbers = [dtype for dtype in formats if dtype.is_floating_point or dtype.is_complex]
             if all(dtype.to_real() == torch.float64 for dtype in numbers):

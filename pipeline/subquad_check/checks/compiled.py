@@ -13,7 +13,13 @@ from torch.fx import GraphModule
 from subquad.nn import AttentionMixer, TokenMixer
 from subquad.output.terminal import quantity
 from subquad.registry import build_class
-from subquad_check.calls import Results, outputs, settled_modes, tensors_of, values_and_gradients
+from subquad_check.calls import (
+    Intercepting,
+    outputs,
+    settled_modes,
+    tensors_of,
+    values_and_gradients,
+)
 from subquad_check.cases import compares
 from subquad_check.meter import Comparisons, Finding, NotApplicable, each
 from subquad_check.subject import CheckSubject
@@ -127,7 +133,7 @@ def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:
     forward = own.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        with Results(note):
+        with Intercepting(note):
             return forward(*args, **kwargs)
 
     with mock.patch.object(own, "forward", counted):

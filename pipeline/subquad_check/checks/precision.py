@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad_check.calls import (
+    Intercepting,
     NoDropout,
-    Results,
     Tensors,
     afresh,
     call,
@@ -123,7 +123,7 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     far = x[:, :LENGTH] + FAR_OFF, keep[:, :LENGTH]
     shifted = real_results(mixer, *far)
     del shifted["gradient"]  # a softmax with one large weight rounds it away
-    with Results(_unrounded):
+    with Intercepting(_unrounded):
         unrounded = real_results(*case)
     exact = Exact(subject, case)
     finding = compare_drift(exact, torch.float32, results)  # of the mixer after its call
