@@ -283,19 +283,16 @@ def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def values_and_gradients(
-    mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0
-) -> tuple[Tensors, dict[str, Tensor]]:
+def values_and_gradients(mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0) -> Tensors:
     """Output and extra losses, and gradients of their weighted sum by tokens and weights; by
     name.
     """
     x = x.clone().requires_grad_()
     result = call(mixer, x, keep, seed=seed)
-    losses = {f"loss {name!r}": loss.detach() for name, loss in result.losses.items()}
-    grads = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    return {"output": result.out.detach(), **losses}, {
-        f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in grads.items()
-    }
+    found = {"output": result.out.detach()}
+    for name, loss in result.losses.items():
+        found[f"loss {name!r}"] = loss.detach()
+    return found | gradients(total(result), {"tokens": x, **trainable(mixer)})
 
 
 def slope(
@@ -335,11 +332,13 @@ def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensors:
-    """Gradients of a scalar by name; zeros where it does not depend on an input."""
+def gradients(value: Tensor, inputs: Mapping[str, Tensor], grad: Tensor | None = None) -> Tensors:
+    """See `backward`; by names as "gradient by tokens", zeros where there is none."""
     return {
-        name: torch.zeros_like(inputs[name]) if grad is None else grad
-        for name, grad in backward(value, inputs).items()
+        f"gradient by {name.removeprefix('_orig_mod.')}": (
+            torch.zeros_like(inputs[name]) if found is None else found
+        )
+        for name, found in backward(value, inputs, grad).items()
     }
 
 
@@ -349,7 +348,7 @@ def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> 
     """
     x = x.detach().clone().requires_grad_()
     value = weighted(call(afresh(mixer.train()), x, keep).out)[watched].sum()
-    return gradients(value, {"tokens": x})["tokens"]
+    return gradients(value, {"tokens": x})["gradient by tokens"]
 
 
 def backward(

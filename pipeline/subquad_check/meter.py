@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -239,17 +240,19 @@ def each(
     expected: Mapping[str, Tensor],
     about: str = "",
     *,
-    scale: Iterable[Tensor] | None = None,
+    scale: Mapping[str, Tensor] | None = None,
 ) -> Iterator[Comparison]:
-    """Comparisons of tensors by name. The largest value of all of them counts: one may be zero but
-    for rounding.
+    """Comparisons of tensors by name. The largest value of all gradients counts, and that of all
+    others: one may be zero but for rounding.
 
     Args:
         scale: whose largest value counts; that of `expected` where None.
     """
-    sizes = [_size(tensor) for tensor in (expected.values() if scale is None else scale)]
+    sizes = defaultdict[bool, list[Tensor]](list)
+    for name, tensor in (scale or expected).items():
+        sizes["gradient" in name].append(_size(tensor))
     for name, value in expected.items():
-        yield f"{name}{about}", got[name], value, torch.stack(sizes)
+        yield f"{name}{about}", got[name], value, torch.stack(sizes["gradient" in name])
 
 
 def _size(tensor: Tensor) -> Tensor:

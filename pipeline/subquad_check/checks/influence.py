@@ -216,7 +216,7 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
     for length, cuts in _lengths_with_cuts(subject, SHORT, FAR):
         mixer = subject.build_for(length).train()
         x = subject.tokens(2, length)
-        scale = _weight_gradients(mixer, x, length).values()
+        scale = _weight_gradients(mixer, x, length)
         for cut in cuts if length <= SHORT else cuts[-1:]:
             by_weights = each(
                 _weight_gradients(mixer, changed(x, _later(x, (cut, cut))), cut),
@@ -230,9 +230,7 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
     """Of a weighted sum of the outputs before a cut."""
     value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
-    return {
-        f"gradient by {name}": grad for name, grad in gradients(value, trainable(mixer)).items()
-    }
+    return gradients(value, trainable(mixer))
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)

@@ -68,8 +68,7 @@ def _kernels(subject: CheckSubject) -> Comparisons:
                 if results is None:
                     continue
                 ran[label]["float64"] = None
-                for found, wanted in zip(results, expected, strict=True):
-                    yield from each(_on_cpu(found), wanted, f" by {label} at length {length}")
+                yield from each(_on_cpu(results), expected, f" by {label} at length {length}")
     exact = Exact(subject, float32_case(subject))
     for label, forced in choices.items():
         for dtype in (torch.float32, torch.bfloat16):

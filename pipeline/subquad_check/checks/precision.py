@@ -241,7 +241,7 @@ def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool =
     tokens = x.detach().clone().requires_grad_()
     with NoDropout():  # a checkpoint calls it once more for the gradient
         result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        grad = gradients(total(result, keep), {"tokens": tokens})["tokens"]
+        grad = gradients(total(result, keep), {"tokens": tokens})["gradient by tokens"]
     out = result.out.detach()
     found = {"output": out[keep], "gradient": grad[keep], AT_END: out[:1, -END:]}
     is_training = mixer.training

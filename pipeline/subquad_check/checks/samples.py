@@ -263,7 +263,7 @@ def _batch_gradients(subject: CheckSubject) -> Comparisons:
         result = call(mixer.train(), tokens, keep)
         losses = [loss[1] for loss in result.losses.values() if loss.dim()]
         value = sum(losses, weighted(result.out[1]).sum())
-        grad = gradients(value, {"tokens": tokens})["tokens"]
+        grad = gradients(value, {"tokens": tokens})["gradient by tokens"]
         for other in (0, 2):
             label = f"gradient of sample 1 by sample {other} of {x.shape[1]} tokens"
             yield label, grad[other], None, grad

@@ -22,8 +22,8 @@ from subquad_check.calls import (
     Form,
     Tensors,
     afresh,
-    backward,
     call,
+    gradients,
     modes,
     outputs,
     padded,
@@ -134,12 +134,7 @@ def _layouts(x: Tensor) -> Tensors:
 def _backward(mixer: TokenMixer, x: Tensor, keep: Tensor, grad: Tensor) -> Tensors:
     """Gradients by tokens and weights for a given gradient of the output."""
     x = x.clone().requires_grad_()
-    inputs = {"tokens": x, **trainable(mixer)}
-    return {
-        f"gradient by {name}": own
-        for name, own in backward(call(afresh(mixer), x, keep).out, inputs, grad).items()
-        if own is not None
-    }
+    return gradients(call(afresh(mixer), x, keep).out, {"tokens": x, **trainable(mixer)}, grad)
 
 
 @shows("one token, odd, prime and longest sequences work, and zero and equal tokens")
@@ -155,9 +150,7 @@ def _lengths(subject: CheckSubject) -> Finding:
         if length != FAR:
             passes(what, mixer, x, None)
         passes(what, mixer, x, keep)
-    single = subject.build(max_len=longest, dtype=torch.float32)
-    x, keep = subject.pair(longest, torch.float32)
-    passes(f"length {longest} in float32", single, x, keep)
+    passes(f"length {longest} in float32", *subject.case(longest, torch.float32))
     x, keep = subject.pair(LENGTH)
     # nothing to scale or to tell apart: norms and spreads are 0
     batches = {
