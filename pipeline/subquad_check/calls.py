@@ -193,7 +193,7 @@ class Form(NamedTuple):
     plain: Any = ...
 
 
-def same(
+def alike(
     mixer: TokenMixer,
     x: Tensor,
     keep: Mask,

@@ -17,13 +17,13 @@ from subquad.nn import Cache, TokenMixer, as_output
 from subquad_check.calls import (
     Form,
     Mask,
+    alike,
     beginning,
     changed,
     decoded,
     outputs,
     padded,
     passes,
-    same,
     tensors_of,
 )
 from subquad_check.cases import compares
@@ -270,15 +270,15 @@ def _apart(
         **other_padding(x, keep),
         "of sample 0, others changed": Form(changed(x, others), keep, own, own),
     }
-    yield from same(across, x, keep, forms, about=about)
+    yield from alike(across, x, keep, forms, about=about)
     left = keep[1].clone()
     left[: across.queries] = True
     mask = keep[1:2, left]
     shorter = {"with padded keys left away": Form(x[1:2, left], mask, mask, keep[1:2])}
     ones = {"with masks of real tokens against none": Form(x, torch.ones_like(keep))}
     rounded = [
-        same(across, x[1:2], keep[1:2], shorter, about=about, dropout=False),
-        same(across, x, None, ones, about=about),
+        alike(across, x[1:2], keep[1:2], shorter, about=about, dropout=False),
+        alike(across, x, None, ones, about=about),
     ]
     yield from within(subject.at_least(ROUNDING), chain(*rounded))
 

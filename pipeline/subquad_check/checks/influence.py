@@ -19,6 +19,7 @@ from subquad_check.calls import (
     Mask,
     Tensors,
     afresh,
+    alike,
     beginning,
     call,
     changed,
@@ -27,7 +28,6 @@ from subquad_check.calls import (
     modes,
     outputs,
     padded,
-    same,
     trainable,
     weighted,
 )
@@ -116,7 +116,7 @@ def _permuted(subject: CheckSubject) -> Iterator[Comparison]:
             f"in order {i}": Form(x[:, order], plain=(slice(None), order))
             for i, order in enumerate(orders)
         }
-        yield from same(subject.build_for(length), x, None, forms, dropout=False)
+        yield from alike(subject.build_for(length), x, None, forms, dropout=False)
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -241,7 +241,7 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         for cut in cuts:
             form = Form(beginning(x, cut), plain=(slice(None), slice(cut)))
             forms[f"of the first {cut} tokens alone against within {length}"] = form
-        yield from same(subject.build(max_len=length), x, None, forms, dropout=False)
+        yield from alike(subject.build(max_len=length), x, None, forms, dropout=False)
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:

@@ -17,6 +17,7 @@ from subquad_check.calls import (
     Form,
     Tensors,
     afresh,
+    alike,
     call,
     changed,
     gradients,
@@ -25,7 +26,6 @@ from subquad_check.calls import (
     outputs,
     padded,
     passes,
-    same,
     trainable,
     weighted,
 )
@@ -66,7 +66,7 @@ def padding_content(subject: CheckSubject) -> Comparisons:
     """
     for mixer, x, side, keep in _padding_cases(subject):
         about = f", other content in the padding ({side})"
-        yield from same(mixer, x, keep, other_padding(x, keep), about=about)
+        yield from alike(mixer, x, keep, other_padding(x, keep), about=about)
         for mode in modes(mixer):
             finite(
                 f"output at real tokens in {mode}, huge numbers in the padding ({side})",
@@ -125,7 +125,7 @@ def _around(
             padded(end + after, [real] * samples, lead=[before] * samples),
             (slice(None), slice(before, end)),
         )
-    return same(mixer, x, None, forms, about=about, dropout=False)
+    return alike(mixer, x, None, forms, about=about, dropout=False)
 
 
 def _padding_cases(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, str, Tensor]]:
@@ -186,17 +186,17 @@ def _batch_outputs(subject: CheckSubject) -> Comparisons:
     allowed = subject.at_least(ROUNDING)
     for mixer, x, keep in _batches(subject):
         forms = {"of every other sample, others changed": _others_changed(x, keep)}
-        yield from same(mixer, x, keep, forms)
+        yield from alike(mixer, x, keep, forms)
         is_far = x.shape[1] >= FAR
         forms = {}
         for own in range(0, 1 if is_far else len(x), len(x) // 3):
             alone = slice(own, own + 1)
             what = f"of sample {own} alone against in a batch"
             forms[what] = Form(x[alone], keep[alone], plain=alone)
-        yield from within(allowed, same(mixer, x, keep, forms, dropout=False))
+        yield from within(allowed, alike(mixer, x, keep, forms, dropout=False))
         if not is_far:
             forms = {"of a sample alone against in a batch without a mask": Form(x[:1], plain=[0])}
-            yield from within(allowed, same(mixer, x, None, forms, dropout=False))
+            yield from within(allowed, alike(mixer, x, None, forms, dropout=False))
 
 
 def _others_changed(x: Tensor, keep: Tensor) -> Form:

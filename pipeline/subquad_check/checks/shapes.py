@@ -22,13 +22,13 @@ from subquad_check.calls import (
     Form,
     Tensors,
     afresh,
+    alike,
     call,
     gradients,
     modes,
     outputs,
     padded,
     passes,
-    same,
     tensors_of,
     trainable,
     weighted,
@@ -79,7 +79,7 @@ def _shapes(subject: CheckSubject) -> Finding:
 def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     mixer, x, keep = subject.case(LENGTH)
     form = Form(x, torch.ones_like(keep))
-    yield from same(mixer, x, None, {"with a mask of real tokens against no mask": form})
+    yield from alike(mixer, x, None, {"with a mask of real tokens against no mask": form})
 
 
 @compares("inputs are not changed in place, nor outputs by later calls", 0.0)
@@ -114,7 +114,7 @@ def _strides(subject: CheckSubject) -> Comparisons:
             for name, view in {"plain": x, **_layouts(x)}.items()
         }
         plain = None if mask is None else mask.contiguous()
-        yield from same(mixer, x, plain, forms, dropout=False)
+        yield from alike(mixer, x, plain, forms, dropout=False)
     mixer.train()
     grad = weighted(torch.ones_like(x))
     expected = _backward(mixer, x, keep, grad)

@@ -12,10 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.errors import ConfigError, PluginError, SubquadError
-from subquad.plugin.effect import default_of, effect_of, extra_of
-from subquad.plugin.effect import same as is_same
+from subquad.plugin.effect import default_of, effect_of, extra_of, same
 from subquad.registry.faults import cause
-from subquad_check.calls import Form, call, decoded, outputs, passes, same, settled_modes
+from subquad_check.calls import Form, alike, call, decoded, outputs, passes, settled_modes
 from subquad_check.cases import compares
 from subquad_check.checks.influence import before_cuts
 from subquad_check.checks.samples import other_padding, padding_masks
@@ -121,7 +120,7 @@ def other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
             if not condition.holds(now[condition.key]) and not condition.but
         }
         for value in _candidates(spec, now[name]):
-            if not any(is_same(value, other) for other in known):
+            if not any(same(value, other) for other in known):
                 known.append(value)
                 yield {**needed, name: value}
 
@@ -230,9 +229,9 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
         first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
     yield "a second call in evaluation", second, first
     if subject.facts.padding_invariant:
-        yield from same(mixer, x, keep, other_padding(x, keep), about=", other padding")
+        yield from alike(mixer, x, keep, other_padding(x, keep), about=", other padding")
         around = {"with padding around it": Form(x, keep, (slice(2, 3), keep[2]))}
-        yield from same(mixer, x[2:, keep[2]], None, around, dropout=False)
+        yield from alike(mixer, x[2:, keep[2]], None, around, dropout=False)
     if subject.causal:
         cuts = range(1, length)
         batch = x[:1].repeat(len(cuts), 1, 1)
@@ -241,6 +240,6 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     elif subject.facts.permutation_equivariant:
         order = torch.arange(length).flip(0)
         turned = {"of reversed tokens": Form(x[:, order], plain=(slice(None), order))}
-        yield from same(mixer, x, None, turned, dropout=False)
+        yield from alike(mixer, x, None, turned, dropout=False)
     if mixer.caches and length > 1:
         yield "outputs of decoding", decoded(mixer, x, min(START, length - 1)), outputs(mixer, x)
