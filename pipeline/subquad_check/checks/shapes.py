@@ -258,9 +258,11 @@ GRID = (7, 9)
 @shows("tensors it makes are on its tokens' device")
 def _devices(subject: CheckSubject) -> Finding:
     """Without numbers, on torch's meta device, where no tensor of the CPU may take part."""
-    case = subject.case(LENGTH)
-    outputs(*case)  # what cannot be called anywhere is told by another check
-    mixer, x, keep = (part.to("meta") for part in case)
+    mixer, x, keep = subject.case(LENGTH)
+    outputs(mixer, x, keep)  # what cannot be called anywhere is told by another check
+    mixer = mixer.to("meta")
+    x = x.to("meta")
+    keep = keep.to("meta")
     found: list[Any] = []
     try:
         with _Elsewhere(), mock.patch.object(torch.autocast, "__init__", _autocast_anywhere):
