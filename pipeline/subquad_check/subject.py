@@ -374,16 +374,10 @@ def check_subjects(
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
+        own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
         for causal, other in ((False, "always"), (True, "never")):
             if facts.causal != other:
-                yield CheckSubject(
-                    resolved=resolved,
-                    config=config,
-                    facts=facts,
-                    variant=name,
-                    causal=causal,
-                    **options,
-                )
+                yield CheckSubject(**own, causal=causal)
 
 
 def _resolved(target: Target) -> Resolved:
