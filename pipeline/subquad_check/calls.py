@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from subquad.nn import MixerOutput, TokenMixer, as_output
-from subquad_check.meter import CheckFailed, finite, looked, word
+from subquad_check.meter import CheckFailed, Comparison, finite, looked, word
 
 Mask = Tensor | None
 """(B, L), true at real tokens; None where all are."""
@@ -54,15 +54,19 @@ def call(
         autocast: to bf16, as the engine uses it: around the forward pass only.
         dropout: False: torch's dropout does nothing.
     """
-    _seed(seed, x.device)
+    # `torch.manual_seed` would write down the stack for each kind of device that is not in use,
+    # which takes a fifth of a certificate's time
+    (torch.default_generator if x.device.type == "cpu" else torch).manual_seed(seed)
     # what `afresh` makes is made in training only
     looked().note(
         length=x.shape[1],
         format="bf16 autocast" if autocast else word(x.dtype),
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
-    still = contextlib.nullcontext() if dropout else NoDropout()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast), still:
+    with (
+        torch.autocast(x.device.type, torch.bfloat16, enabled=autocast),
+        contextlib.nullcontext() if dropout else NoDropout(),
+    ):
         return as_output(mixer(x, keep=keep))
 
 
@@ -108,19 +112,15 @@ def outputs(mixer: nn.Module, x: Tensor, keep: Mask = None, *, dropout: bool = T
         return call(afresh(mixer), x, keep, dropout=dropout).out.detach()
 
 
-class Watching(TorchFunctionMode):
-    """Notices results of less precision than float64."""
+class Intercepting(TorchFunctionMode):
+    """Inside, torch's functions return what another makes of their result and arguments."""
 
-    has_less_than_double = False
+    def __init__(self, seen: Callable[[Any, Any], Any]):
+        super().__init__()
+        self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        for tensor in tensors_of(result):
-            is_number = tensor.is_floating_point() or tensor.is_complex()
-            if is_number and tensor.dtype.to_real() != torch.float64:
-                self.has_less_than_double = True
-        return result
+        return self.seen(func(*args, **(kwargs or {})), args)
 
 
 class NoDropout(TorchFunctionMode):
@@ -179,28 +179,48 @@ def settled_modes(mixer: TokenMixer, x: Tensor) -> Iterator[str]:
             yield mode
 
 
-def _seed(seed: int, device: torch.device) -> None:
-    """Random numbers on a device start from a seed.
+class Form(NamedTuple):
+    """A call in another form.
 
-    `torch.manual_seed` would write down the stack for each kind of device that is not in use, which
-    takes a fifth of a certificate's time.
+    Attributes:
+        x, keep: its tokens and mask.
+        own, plain: which of its outputs have to equal which of the plain call's.
     """
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
+
+    x: Tensor
+    keep: Mask = None
+    own: Any = ...
+    plain: Any = ...
+
+
+def alike(
+    mixer: TokenMixer,
+    x: Tensor,
+    keep: Mask,
+    forms: Mapping[str, Form],
+    *,
+    about: str = "",
+    dropout: bool = True,
+) -> Iterator[Comparison]:
+    """Outputs of a call in other forms against those of the plain one, in both modes.
+
+    Args:
+        forms: by what is special about them.
+        about: what is special about all of them.
+        dropout: False: see `settled_modes`.
+    """
+    for mode in modes(mixer) if dropout else settled_modes(mixer, x):
+        expected = outputs(mixer, x, keep, dropout=dropout)
+        for what, form in forms.items():
+            got = outputs(mixer, form.x, form.keep, dropout=dropout)
+            yield f"output {what} in {mode}{about}", got[form.own], expected[form.plain], expected
 
 
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
     outputs(mixer, x[:1], dropout=False)
-    return has_drawn()
-
-
-def has_drawn() -> bool:
-    """Whether the last `call`, with the seed 0, drew random numbers from torch's generator."""
     after = torch.get_rng_state()
-    torch.default_generator.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # as `call` does
     return not torch.equal(after, torch.get_rng_state())
 
 
@@ -230,10 +250,8 @@ def total(result: MixerOutput, chosen: Tensor | slice = slice(None)) -> Tensor:
     Args:
         chosen: (B, L) bool, all where it is not given.
     """
-    result_sum = weighted(result.out)[chosen].sum()
-    for i, loss in enumerate(result.losses.values(), 1):
-        result_sum = result_sum + i * loss.sum()
-    return result_sum
+    losses = [i * loss.sum() for i, loss in enumerate(result.losses.values(), 1)]
+    return sum(losses, weighted(result.out)[chosen].sum())
 
 
 def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: bool = False) -> None:
@@ -247,12 +265,10 @@ def passes(what: str, mixer: TokenMixer, x: Tensor, keep: Mask, *, autocast: boo
         tokens = x.clone().requires_grad_(training)
         with torch.set_grad_enabled(training):
             result = call(afresh(mixer), tokens, keep, autocast=autocast)
-        where = f"{what} in {mode}"
-        given = tuple(result.out.shape)
-        wanted = tuple(x.shape)
-        if given != wanted:
-            raise CheckFailed(f"{where}: output {given}, expected {wanted}")
-        finite(f"{where}: output and losses", result.out, *result.losses.values())
+        where = f"{what} in {mode}: output"
+        if result.out.shape != x.shape:
+            raise CheckFailed(f"{where} {tuple(result.out.shape)}, expected {tuple(x.shape)}")
+        finite(f"{where} and losses", result.out, *result.losses.values())
         if training:
             grads = gradients(total(result), {"tokens": tokens, **trainable(mixer)})
             finite(f"{what}: gradients", *grads.values())
@@ -267,21 +283,16 @@ def trainable(mixer: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def values_and_gradients(
-    mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0
-) -> tuple[Tensors, dict[str, Tensor]]:
+def values_and_gradients(mixer: nn.Module, x: Tensor, keep: Tensor, *, seed: int = 0) -> Tensors:
     """Output and extra losses, and gradients of their weighted sum by tokens and weights; by
     name.
     """
     x = x.clone().requires_grad_()
     result = call(mixer, x, keep, seed=seed)
-    values = {"output": result.out.detach()}
+    found = {"output": result.out.detach()}
     for name, loss in result.losses.items():
-        values[f"loss {name!r}"] = loss.detach()
-    grads = gradients(total(result), {"tokens": x, **trainable(mixer)})
-    return values, {
-        f"gradient by {name.removeprefix('_orig_mod.')}": grad for name, grad in grads.items()
-    }
+        found[f"loss {name!r}"] = loss.detach()
+    return found | gradients(total(result), {"tokens": x, **trainable(mixer)})
 
 
 def slope(
@@ -294,28 +305,26 @@ def slope(
     where they were.
     """
     before = [tensor.detach().clone() for tensor in inputs]
-    values = []
-    for signed in (step, -step):
+    apart = 0.0
+    for sign in (1, -1):
         with torch.no_grad():
-            for tensor, direction in zip(inputs, directions, strict=True):
-                tensor += signed * direction
-        values.append(function())
-        with torch.no_grad():
-            for tensor, known in zip(inputs, before, strict=True):
-                tensor.copy_(known)
-    ahead, behind = values
-    return (ahead - behind) / (2 * step)
+            for tensor, known, direction in zip(inputs, before, directions, strict=True):
+                tensor.copy_(known + sign * step * direction)
+        apart += sign * function()
+    with torch.no_grad():
+        for tensor, known in zip(inputs, before, strict=True):
+            tensor.copy_(known)
+    return apart / (2 * step)
 
 
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    out, cache = mixer.prefill(beginning(x, start))
-    outs = [out]
+    outs, cache = mixer.prefill(beginning(x, start))
     for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
-        outs.append(out[:, None])
-    return torch.cat(outs, 1)
+        outs = torch.cat([outs, out[:, None]], 1)
+    return outs
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
@@ -323,14 +332,14 @@ def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def gradients(value: Tensor, inputs: Mapping[str, Tensor]) -> Tensors:
-    """Gradients of a scalar by name; zeros where it does not depend on an input."""
-    grads = {}
-    for name, grad in backward(value, inputs).items():
-        if grad is None:
-            grad = torch.zeros_like(inputs[name])
-        grads[name] = grad
-    return grads
+def gradients(value: Tensor, inputs: Mapping[str, Tensor], grad: Tensor | None = None) -> Tensors:
+    """See `backward`; by names as "gradient by tokens", zeros where there is none."""
+    return {
+        f"gradient by {name.removeprefix('_orig_mod.')}": (
+            torch.zeros_like(inputs[name]) if found is None else found
+        )
+        for name, found in backward(value, inputs, grad).items()
+    }
 
 
 def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> Tensor:
@@ -338,8 +347,8 @@ def input_gradient(mixer: nn.Module, x: Tensor, keep: Mask, watched: Tensor) -> 
     bool.
     """
     x = x.detach().clone().requires_grad_()
-    out = call(afresh(mixer.train()), x, keep).out
-    return gradients(weighted(out)[watched].sum(), {"tokens": x})["tokens"]
+    value = weighted(call(afresh(mixer.train()), x, keep).out)[watched].sum()
+    return gradients(value, {"tokens": x})["gradient by tokens"]
 
 
 def backward(

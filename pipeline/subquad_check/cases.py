@@ -22,7 +22,6 @@ from subquad.nn.numbers import single_precision
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
-    Comparison,
     Comparisons,
     Finding,
     Meter,
@@ -50,6 +49,14 @@ _VERDICTS: dict[type[SubquadError], Status] = {
 }
 
 
+Reason = Callable[[CheckSubject], str]
+"""Why a check does not apply to a subject; "" where it does."""
+
+
+def _applies(subject: CheckSubject) -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """One property.
@@ -64,15 +71,11 @@ class Check:
     name: str
     shows: str
     run: Callable[[CheckSubject], Finding]
-    excluded: Callable[[CheckSubject], str] = lambda subject: ""
-
-
-Reason = Callable[[CheckSubject], str]
-"""Why a check does not apply to a subject; "" where it does."""
+    excluded: Reason = _applies
 
 
 def shows(
-    property: str, *, excluded: Reason = lambda subject: ""
+    property: str, *, excluded: Reason = _applies
 ) -> Callable[[Callable[..., Finding]], Check]:
     """Makes a check of the decorated function, whose name is the check's: `_causal_outputs` is
     "causal-outputs".
@@ -83,12 +86,8 @@ def shows(
     """
 
     def make(run: Callable[..., Finding]) -> Check:
-        return Check(
-            name=run.__name__.strip("_").replace("_", "-"),
-            shows=property,
-            run=run,
-            excluded=excluded,
-        )
+        name = run.__name__.strip("_").replace("_", "-")
+        return Check(name=name, shows=property, run=run, excluded=excluded)
 
     return make
 
@@ -96,40 +95,30 @@ def shows(
 _ROUNDS = "if this is rounding that follows from neighbours, declare it as leak"
 
 
-def leak_of(subject: CheckSubject) -> float:
-    """What a mixer declares as its leak, as what a check allows."""
-    return subject.facts.leak
-
-
 def compares(
     property: str,
-    allowed: float | Callable[[CheckSubject], float] = ROUNDING,
+    allowed: float = ROUNDING,
     *,
-    excluded: Reason = lambda subject: "",
+    leaks: bool = False,
+    excluded: Reason = _applies,
 ) -> Callable[[Callable[..., Comparisons]], Check]:
     """As `shows`, of a function that yields what must be equal, and may return a note.
 
     Args:
         property: what it shows, in one line.
-        allowed: largest difference, as `Meter` has it, or what gives that of a subject; more where
-            a mixer computes in float32, unless it is 0.
+        allowed: largest difference, as `Meter` has it; more where a mixer computes in float32,
+            unless it is 0.
+        leaks: whether a larger leak that a mixer declares is allowed.
         excluded: why it does not apply to a subject.
     """
 
     def make(pairs: Callable[..., Comparisons]) -> Check:
         @wraps(pairs)
         def run(subject: CheckSubject) -> Finding:
-            known = allowed(subject) if callable(allowed) else allowed
-            meter = Meter(subject.at_least(known), _ROUNDS if allowed is leak_of else "")
-            note = None
-
-            def noted() -> Iterator[Comparison]:
-                nonlocal note
-                note = yield from pairs(subject)
-
+            most = max(allowed, subject.facts.leak) if leaks else allowed
+            meter = Meter(subject.at_least(most), "" if allowed or not leaks else _ROUNDS)
             try:
-                for comparison in noted():
-                    meter.compare(*comparison)
+                note = meter.compare_all(pairs(subject))
             except (Exception, TooSlow):
                 meter.finding()  # what was found before counts
                 raise
@@ -184,7 +173,7 @@ class CheckCase:
     seconds: float = SECONDS
 
     def __str__(self) -> str:
-        built = f"{self.subject.variant}+causal" if self.subject.causal else self.subject.variant
+        built = str(self.subject).replace(", ", "+")
         return f"{self.subject.resolved.found.name}/{built}/{self.check.name}"
 
     def __call__(self) -> Finding:
@@ -214,7 +203,6 @@ class CheckCase:
     def outcome(self) -> CheckOutcome:
         """Run the check; nothing a mixer raises gets through but Ctrl-C."""
         start = time.perf_counter()
-        finding = Finding()
         status: Status = "passed"
         trace = ""
         repeats = False
@@ -252,25 +240,25 @@ class CheckCase:
         with _quiet():
             try:
                 with _limited(self.seconds):
-                    return self._run()
+                    by_hand = self.exclude.get(self.check.name)
+                    reason = (
+                        f"by the user: {by_hand}" if by_hand else self.check.excluded(self.subject)
+                    )
+                    if reason:
+                        raise NotApplicable(reason)
+                    return self.check.run(self.subject)
             except TooSlow:
                 raise NotTested(
-                    f": too slow: more than {self.seconds:g} s of CPU time{looked().words}"
+                    f"not tested: too slow: more than {self.seconds:g} s of CPU time"
+                    f"{looked().words}"
                 ) from None
             except (NotApplicable, NotProven):
                 raise
             except (Exception, SystemExit) as error:
                 obstacle = self.check.name != FIRST and self.subject.obstacle(error)
                 if obstacle:
-                    raise NotTested(f", because {obstacle}") from error
+                    raise NotTested(f"not tested, because {obstacle}") from error
                 raise
-
-    def _run(self) -> Finding:
-        by_hand = self.exclude.get(self.check.name)
-        reason = f"by the user: {by_hand}" if by_hand else self.check.excluded(self.subject)
-        if reason:
-            raise NotApplicable(reason)
-        return self.check.run(self.subject)
 
 
 class TooSlow(BaseException):

@@ -121,10 +121,7 @@ class Certificate:
         if covered["skipped"]:
             words.append("training where two lengths are compared, as it draws random numbers")
         words.append(f"sizes but width {first.dim} and {first.num_heads} heads")
-        if first.device == "cpu":
-            words.append("a GPU")
-        else:
-            words.append(f"{first.device}, but for kernels")
+        words.append("a GPU" if first.device == "cpu" else f"{first.device}, but for kernels")
         return words
 
     def table(self, marks: Mapping[Status, str]) -> Iterator[tuple[Check, list[str], str]]:
@@ -154,22 +151,18 @@ class Certificate:
             if outcome.status == status:
                 alike[outcome.check, outcome.detail].append(outcome)
         together = defaultdict[tuple[str, str], list[CheckOutcome]](list)
-        for outcomes in alike.values():
-            first = outcomes[0]
+        for (_, detail), (first, *others) in alike.items():
+            where = ""
             # one cause is told once, whichever ways it keeps from being tested
             waits = status == "not proven" and not first.again
-            where = ""
-            if not waits and len(outcomes) < len(self.subjects):
-                where = f" ({'; '.join(outcome.subject for outcome in outcomes)})"
-            together[where, first.detail].append(first)
+            if not waits and 1 + len(others) < len(self.subjects):
+                where = f" ({'; '.join(outcome.subject for outcome in (first, *others))})"
+            together[where, detail].append(first)
         by_name = {str(subject): subject for subject in self.subjects}
         notes = []
         for (where, detail), outcomes in together.items():
             checks = [outcome.check for outcome in outcomes]
-            first = outcomes[0]
-            again = ""
-            if first.again:
-                again = by_name[first.subject].again(checks)
+            again = outcomes[0].again and by_name[outcomes[0].subject].again(checks)
             notes.append((f"{', '.join(checks)}{where}: {detail}", again))
         return notes
 
@@ -249,15 +242,12 @@ def certify(
         outcomes = list(workers.outcomes(cases, origin, arguments, done))
     else:
         outcomes = outcomes_of(cases, done)
-    claims = None
-    if claims_nothing(first) and not only:
-        claims = found_claims(first)
     return Certificate(
         subjects=subjects,
         checks=tuple(dict.fromkeys(case.check for case in cases)),
         outcomes=tuple(outcomes),
+        could_claim=found_claims(first) if claims_nothing(first) and not only else None,
         seconds=time.perf_counter() - start,
-        could_claim=claims,
     )
 
 

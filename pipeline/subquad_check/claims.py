@@ -42,11 +42,11 @@ class Claims:
     @property
     def code(self) -> str:
         """The facts as they stand in a class."""
-        arguments = []
-        for field in fields(Facts):
-            value = getattr(self.facts, field.name)
-            if value != field.default or field.name == "complexity":
-                arguments.append(f"{field.name}={value!r}")
+        arguments = [
+            f"{field.name}={getattr(self.facts, field.name)!r}"
+            for field in fields(Facts)
+            if field.name == "complexity" or getattr(self.facts, field.name) != field.default
+        ]
         return f"facts = Facts({', '.join(arguments)})".replace("'", '"')
 
 
@@ -64,8 +64,7 @@ def refuse_unfit(subject: CheckSubject) -> None:
     """
     if not issubclass(build_class(subject.resolved), BareMixer):
         return
-    mixer = subject.build()
-    x = subject.tokens(2, subject.at_most(MAX_LEN))
+    mixer, x, _ = subject.case(MAX_LEN)
     label = (
         f"{subject.resolved.found} cannot be called with {word(x.dtype)} tokens {tuple(x.shape)}"
     )
@@ -112,39 +111,27 @@ def found_claims(subject: CheckSubject) -> Claims:
         facts = replace(facts, complexity=growth_of(replace(subject, causal=False)))
     except SubquadError as error:
         reasons["complexity"] = str(error)
-    return Claims(replace(facts, leak=_rounded_up(leak)), reasons)
+    if leak:  # a power of ten that is some times as large
+        leak = 10.0 ** math.ceil(math.log10(3 * leak))
+    return Claims(replace(facts, leak=leak), reasons)
 
 
 def _outcomes(subject: CheckSubject, facts: Facts, names: Sequence[str]) -> list[CheckOutcome]:
     """Of some checks of a module with these facts, in each way it is built, up to the first that
     does not pass.
     """
-    resolved = replace(
-        subject.resolved, plugin=replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
-    )
-    checks = [check for check in CHECKS if check.name in names]
-    made = []
-    for causal in _ways(facts, names):
-        built = replace(subject, resolved=resolved, facts=facts, causal=causal)
-        for check in checks:
-            outcome = CheckCase(check, built).outcome()
-            made.append(outcome)
-            if outcome.status != "passed":
-                return made
-    return made
-
-
-def _ways(facts: Facts, names: Sequence[str]) -> tuple[bool, ...]:
-    """Built causal or not, as far as some checks have something to see there."""
-    if names == CAUSAL:
-        return (True,)
+    plugin = replace(cast(MixerPlugin, subject.resolved.plugin), facts=facts)
+    resolved = replace(subject.resolved, plugin=plugin)
+    # built causal or not, as far as the checks have something to see there
+    ways = [names == CAUSAL]
     if names == PADDING and facts.causal != "never":
-        return (False, True)
-    return (False,)
-
-
-def _rounded_up(leak: float) -> float:
-    """A power of ten that is some times as large."""
-    if not leak:
-        return 0.0
-    return 10.0 ** math.ceil(math.log10(3 * leak))
+        ways.append(True)
+    made = []
+    for causal in ways:
+        built = replace(subject, resolved=resolved, facts=facts, causal=causal)
+        for check in CHECKS:
+            if check.name in names:
+                made.append(CheckCase(check, built).outcome())
+                if made[-1].status != "passed":
+                    return made
+    return made

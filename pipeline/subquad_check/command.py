@@ -168,13 +168,14 @@ def check_command(
     from subquad_check.suite import chosen_checks
 
     settings = {"exclude": _reasons(exclude), "only": only, **built}
-    slow = any(check.name == "compiled" for check in chosen_checks(only, settings["exclude"]))
+    checks = chosen_checks(only, settings["exclude"])
     done: list[Certificate] = []
     document = CertificateDocument(settings, resume)
     printed = document if as_json else None
     with _stopped_in_words(printed), printed or contextlib.nullcontext():
         requested = [(name, params) for name, params in requested if not document.has(name)]
-        jobs = jobs or (available_cpus() if slow else 1)
+        if not jobs:
+            jobs = available_cpus() if "compiled" in {check.name for check in checks} else 1
         for certificate in _certificates(requested, settings, jobs, document.broken, everything):
             done.append(certificate)
             show_certificate(certificate, printed, markdown, verbose, debug)
@@ -183,7 +184,7 @@ def check_command(
     if markdown:
         _write(markdown, certificates_markdown(done))
     hold = document.holds and all(certificate.holds for certificate in done)
-    return int(bool(document.broken) or not hold)
+    return int(not hold or bool(document.broken))
 
 
 def _refuse_together(
@@ -227,7 +228,7 @@ def _stopped_in_words(document: CertificateDocument | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         hint = "; `--resume FILE` with what was printed goes on" if document else ""
-        raise Interrupted(arrived[0] if arrived else signal.SIGINT, f"stopped{hint}") from None
+        raise Interrupted([*arrived, signal.SIGINT][0], f"stopped{hint}") from None
     finally:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])
@@ -311,8 +312,11 @@ def _requested_mixers(words: Sequence[str], everything: bool) -> _Mixers:
 def _installed() -> list[str]:
     from subquad.registry import blocked, clash, find_plugins
 
-    usable = [found for found in find_plugins("mixer") if not blocked(found.distribution)]
-    return [found.full_name if clash(found) else found.name for found in usable]
+    return [
+        found.full_name if clash(found) else found.name
+        for found in find_plugins("mixer")
+        if not blocked(found.distribution)
+    ]
 
 
 def _reasons(exclude: Sequence[str]) -> dict[str, str]:

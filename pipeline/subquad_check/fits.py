@@ -11,9 +11,9 @@ Letters: L length, f the class's own term.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +36,9 @@ against L: a sort of one number for each token, say. It stays below 3 % at every
 into a memory.
 """
 
-TERMS: dict[str, Callable[[float], float]] = {
-    "L": float,
-    "L log L": lambda length: length * math.log2(length),
+TERMS: dict[str, Callable[[Any], Any]] = {
+    "L": lambda length: length,
+    "L log L": lambda length: length * np.log2(length),
     "L^1.5": lambda length: length**1.5,
     "L^2": lambda length: length**2,
 }
@@ -84,17 +84,20 @@ def fit_growth(lengths: Sequence[int], counts: Sequence[float]) -> Fit:
     if not any(counts):
         return Fit("L", dict.fromkeys(CLASSES, 0.0), 0.0)
     y = np.maximum(np.asarray(counts, dtype=float), 1.0)
-    models = {}
-    residuals = {}
-    for name in CLASSES:
-        models[name] = _nearest(lengths, y, ("L", name))
-        distance, _ = models[name]
-        residuals[name] = distance
+    models = {name: _nearest(lengths, y, ("L", name)) for name in CLASSES}
+    residuals = {name: distance for name, (distance, _) in models.items()}
     half = len(lengths) // 2
     exponent, _ = np.polyfit(np.log(lengths[half:]), np.log(y[half:]), 1).tolist()
-    growth = _smallest(models) or _mixed(lengths, y)
-    if growth is None and exponent > 2:
-        growth = MORE
+    growth = _smallest(models)
+    if growth is None:
+        # the smallest class that fits with the terms of all below it: L^2 beside L log L, say
+        for count, name in enumerate(CLASSES, 1):
+            distance, _ = _nearest(lengths, y, CLASSES[:count])
+            if distance <= NEAR:
+                growth = name
+                break
+        else:
+            growth = MORE if exponent > 2 else None
     linear = residuals["L"]
     is_nearer = linear > EXACT and residuals["L log L"] * BETTER_THAN_L < linear
     return Fit(growth, residuals, exponent, growth == "L" and is_nearer)
@@ -114,22 +117,10 @@ def _smallest(models: dict[str, tuple[float, float]]) -> str | None:
         higher = CLASSES[place + 1 :]
         if not higher:
             return name
-        rival = min(higher, key=lambda other: models[other][0])
+        rival = min(higher, key=lambda other: models[other])
         distance, share = models[rival]
-        much = BETTER_THAN_L if name == "L" else BETTER
         is_slight = rival == "L log L" and share <= SLIGHT
-        if is_slight or distance * much > own:
-            return name
-    return None
-
-
-def _mixed(lengths: Sequence[int], y: np.ndarray) -> str | None:
-    """The smallest class that fits with the terms of all classes below it: L^2 beside L log L,
-    say.
-    """
-    for count, name in enumerate(CLASSES, 1):
-        distance, _ = _nearest(lengths, y, CLASSES[:count])
-        if distance <= NEAR:
+        if is_slight or distance * (BETTER_THAN_L if name == "L" else BETTER) > own:
             return name
     return None
 
@@ -144,11 +135,8 @@ def _nearest(lengths: Sequence[int], y: np.ndarray, names: Sequence[str]) -> tup
     from scipy.optimize import nnls  # here: it takes half as long to import as torch
 
     ones = np.ones(len(y))
-    columns = [ones / y]
-    for name in dict.fromkeys(names):
-        term = TERMS[name]
-        columns.append([term(length) for length in lengths] / y)
-    matrix = np.stack(columns, 1)
+    terms = [TERMS[name](np.asarray(lengths, dtype=float)) for name in dict.fromkeys(names)]
+    matrix = np.stack([ones, *terms], 1) / y[:, None]
     matrix /= matrix.max(0)
     weights, _ = nnls(matrix, ones)
     parts = matrix * weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from subquad.errors import SubquadError
+from subquad.output.terminal import quantity
 
 HALF = (torch.float16, torch.bfloat16)
 """The formats of half precision."""
@@ -47,10 +49,9 @@ class ObservedCalls:
         """The last call, for messages; "" before the first."""
         if "length" not in self.last:
             return ""
-        length = self.last["length"]
-        plural = "" if length == 1 else "s"
-        role = self.last.get("role", "self")
-        return f" ({self.last['format']}, {length} token{plural}, {self.last['mode']}, role {role})"
+        last = {"role": "self", **self.last}
+        tokens = quantity(last["length"], "token")
+        return f" ({last['format']}, {tokens}, {last['mode']}, role {last['role']})"
 
 
 _LOOKED: ContextVar[ObservedCalls] = ContextVar("looked")
@@ -89,9 +90,6 @@ class NotProven(SubquadError):
 class NotTested(NotProven):
     """Something else has to be mended first: the message is the reason, behind "not tested"."""
 
-    def __init__(self, reason: str):
-        super().__init__(f"not tested{reason}")
-
 
 class NotApplicable(SubquadError):
     """Building or calling the mixer showed that the check has nothing to stand on; the message
@@ -117,9 +115,9 @@ Comparisons = Generator[Comparison, None, Finding | str | None]
 
 
 def within(allowed: float, comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
-    """Comparisons beside exact ones, of which so much is allowed."""
-    for what, got, expected, *scale in comparisons:
-        yield what, got, expected, scale[0] if scale else None, allowed
+    """Comparisons, each with its scale, beside exact ones, of which so much is allowed."""
+    for comparison in comparisons:
+        yield *comparison, allowed
 
 
 class Meter:
@@ -136,9 +134,7 @@ class Meter:
         self.worst = 0.0
         self.rounding = 0.0
         self.compared = 0
-        self.failed = 0
-        self.beyond = 0.0
-        self.largest: CheckFailed | None = None
+        self.failed: list[tuple[float, CheckFailed]] = []
 
     def compare(
         self,
@@ -171,18 +167,24 @@ class Meter:
         else:
             self.worst = max(self.worst, apart)
         limit = max(self.allowed, allowed)
-        if apart > limit:
-            self.failed += 1
-            if self.largest is None or apart > self.beyond:
-                self.beyond = apart
-                noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
-                reason = f"differs by {apart:.1e} of the largest {noun}"
-                if apart == math.inf:
-                    compared = [got, expected]
-                    if scale is not None:
-                        compared.append(scale)
-                    reason = _not_finite(*compared) or reason
-                self.largest = CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")
+        if apart <= limit:
+            return
+        noun = next((noun for noun in ("gradient", "loss") if noun in what), "output")
+        reason = f"differs by {apart:.1e} of the largest {noun}"
+        compared = [tensor for tensor in (got, expected, scale) if tensor is not None]
+        wrong = [tensor for tensor in compared if not _is_finite(tensor)]
+        if wrong:
+            # a whole batch of tokens says more than what was picked from it
+            reason = f"has {_wrong_numbers(min(wrong, key=lambda tensor: tensor.dim() != 3))}"
+        self.failed.append((apart, CheckFailed(f"{what}: {reason}, allowed {_limit(limit)}")))
+
+    def compare_all(self, comparisons: Iterator[Comparison]) -> Any:
+        """Returns what the generator returns at its end."""
+        try:
+            while True:
+                self.compare(*next(comparisons))
+        except StopIteration as end:
+            return end.value
 
     def finding(self, note: Finding | str | None = None) -> Finding:
         """The worst that was seen.
@@ -190,15 +192,16 @@ class Meter:
         Raises:
             CheckFailed: it is more than allowed.
         """
-        if self.largest:
-            message = str(self.largest)
-            if self.failed > 1:
-                among = f"{self.failed} differences in {self.compared} comparisons"
-                message += f"; the largest of {among}"
-            if self.advice and self.beyond <= ROUNDING:
+        if self.failed:
+            apart, largest = max(self.failed, key=lambda failure: failure[0])
+            message = str(largest)
+            if len(self.failed) > 1:
+                message += f"; the largest of {len(self.failed)} differences"
+                message += f" in {self.compared} comparisons"
+            if self.advice and apart <= ROUNDING:
                 message += f"; {self.advice}"
-            self.largest.args = (message,)
-            raise self.largest
+            largest.args = (message,)
+            raise largest
         further = note if isinstance(note, Finding) else Finding(note or "")
         words = "equal bit for bit"
         if self.worst:
@@ -212,16 +215,6 @@ class Meter:
 
 def _limit(allowed: float) -> str:
     return f"{allowed:.1e}" if allowed else "0, bit for bit"
-
-
-def _not_finite(*tensors: Tensor) -> str:
-    """Where tensors that are compared hold NaN or infinity; "" where none does."""
-    wrong = [tensor for tensor in tensors if not _is_finite(tensor)]
-    if not wrong:
-        return ""
-    # a whole batch of tokens says more than what was picked from it
-    first = min(wrong, key=lambda tensor: tensor.dim() != 3)
-    return f"has {_wrong_numbers(first)}"
 
 
 def _is_finite(x: Tensor) -> bool:
@@ -247,26 +240,23 @@ def each(
     expected: Mapping[str, Tensor],
     about: str = "",
     *,
-    scale: Iterable[Tensor] | None = None,
+    scale: Mapping[str, Tensor] | None = None,
 ) -> Iterator[Comparison]:
-    """Comparisons of tensors by name. The largest value of all of them counts: one may be zero but
-    for rounding.
+    """Comparisons of tensors by name. The largest value of all gradients counts, and that of all
+    others: one may be zero but for rounding.
 
     Args:
         scale: whose largest value counts; that of `expected` where None.
     """
-    known = expected.values() if scale is None else scale
-    largest = None
-    if expected:
-        largest = torch.stack([_size(tensor) for tensor in known])
+    sizes = defaultdict[bool, list[Tensor]](list)
+    for name, tensor in (scale or expected).items():
+        sizes["gradient" in name].append(_size(tensor))
     for name, value in expected.items():
-        yield f"{name}{about}", got[name], value, largest
+        yield f"{name}{about}", got[name], value, torch.stack(sizes["gradient" in name])
 
 
 def _size(tensor: Tensor) -> Tensor:
-    if not tensor.numel():
-        return tensor.new_zeros(())
-    return tensor.detach().abs().max()
+    return tensor.detach().abs().max() if tensor.numel() else tensor.new_zeros(())
 
 
 def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
@@ -277,9 +267,7 @@ def _difference(got: Tensor, expected: Tensor, scale: Tensor | None) -> float:
         return 0.0
     magnitude = max(_size(got), _size(expected)) if scale is None else _size(scale)
     relative = (_size(got - expected) / magnitude).item()
-    if math.isnan(relative):
-        return math.inf
-    return relative
+    return math.inf if math.isnan(relative) else relative
 
 
 def kind(x: Tensor) -> str:

@@ -114,15 +114,17 @@ def package_files(kind: Kind, name: str) -> dict[str, str]:
     environment = Environment(
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True
     )
-
-    def render(text: str) -> str:
-        return environment.from_string(text).render(words)
-
     rendered: dict[str, str] = {}
     for root in (_TEMPLATES / "every", _TEMPLATES / kind):
         for template in sorted(root.rglob("*.j2")):
-            path = template.relative_to(root).as_posix().removesuffix(".j2")
-            rendered[render(path)] = render(template.read_text(encoding="utf-8"))
+            path, text = (
+                environment.from_string(text).render(words)
+                for text in (
+                    template.relative_to(root).as_posix().removesuffix(".j2"),
+                    template.read_text(encoding="utf-8"),
+                )
+            )
+            rendered[path] = text
     return rendered
 
 
@@ -176,10 +178,9 @@ def _name_problem(kind: Kind, name: str) -> str:
     """Why a plugin, and its package and module, cannot be called so; "" where they can."""
     if not re.fullmatch("[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         return f"write lower case letters, digits, - and _, a letter first, such as my-{kind}"
-    plugins = find_plugins(kind)
-    owners = {found.name: found.owner for found in plugins}
+    known = yaml_files(kind) if kind == "space" else find_plugins(kind)
+    owners = {found.name: found.owner for found in known}
     if kind == "space":
-        owners = {file.name: file.owner for file in yaml_files(kind)}
         owners.setdefault("auto", "subquad")  # which has no file
     if name in owners:
         return f"a {kind} of {owners[name]}; choose another name, such as my-{name}"

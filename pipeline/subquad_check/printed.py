@@ -18,7 +18,7 @@ from subquad.suggest import to_paste
 if TYPE_CHECKING:
     from subquad_check import Certificate, CheckOutcome
     from subquad_check.cases import Status
-    from subquad_check.claims import Claims
+
 
 MARKS: dict[Status, str] = {"passed": "ok", "failed": "FAIL", "excluded": "-", "not proven": "?"}
 
@@ -63,31 +63,25 @@ class CertificateDocument:
         from subquad.registry import plugin_facts, resolve
         from subquad_check.code import code_digest
 
-        _, _, short = name.rpartition(":")
-        if short not in {known for _, known in self.earlier}:
+        if not self.earlier:
             return False
         try:
             resolved = resolve("mixer", name)
             facts = plugin_facts(resolved)
-            mixer = self.earlier.get((facts["distribution"], facts["name"]))
-            if mixer is None or mixer["plugin"] != facts:
-                return False
-            if mixer["code"] != code_digest(resolved):
-                return False
         except UserError:  # it is told where the mixer is checked
+            return False
+        mixer = self.earlier.get((facts["distribution"], facts["name"]))
+        if not mixer or (mixer["plugin"], mixer["code"]) != (facts, code_digest(resolved)):
             return False
         self.add(mixer)
         return True
 
     def _read(self, file: str) -> dict[tuple[str, str], dict[str, Any]]:
         try:
-            text = Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            why = error.strerror or "is no text"
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", "is no text")
             raise UserError(f"--resume {file}: {why}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"--resume {file}: is no text") from error
-        lines = text.splitlines()
         if lines[:1] != [self.head]:
             raise UserError(
                 f"--resume {file}: not printed by `check --all --json` with these "
@@ -98,8 +92,7 @@ class CertificateDocument:
             # the last one may be cut
             with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
                 mixer = json.loads(line.rstrip(","))
-                plugin = mixer["plugin"]
-                found[(plugin["distribution"], plugin["name"])] = mixer
+                found[mixer["plugin"]["distribution"], mixer["plugin"]["name"]] = mixer
         return found
 
 
@@ -114,15 +107,28 @@ def show_certificate(
     if document:
         document.add(certificate.as_dict())
     elif markdown != "-":
-        _print_verdict(certificate)
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo("\x1b[2K", nl=False, err=True)
+        _print_filled(
+            "verdict.txt.j2",
+            certificate=certificate,
+            notes=_notes(certificate, "failed", "not proven"),
+            command=to_paste("new", "mixer", "NAME", "--from", certificate.name),
+        )
         if verbose:
-            _print_table(certificate)
+            ways = {str(number): subject for number, subject in enumerate(certificate.subjects, 1)}
+            for number, subject in ways.items():
+                print_line(f"{number}  {certificate.name}, {subject}")
+            print_table(
+                ("check", *ways, "seen, nearest to the limit"),
+                [(check.name, *marks, seen) for check, marks, seen in certificate.table(MARKS)],
+            )
+            notes = _notes(certificate, "excluded", "not proven", "failed")
+            _print_filled("notes.txt.j2", notes=notes)
         print_line()
         sys.stdout.flush()
-    if not debug:
-        return
     for outcome in certificate.outcomes:
-        if outcome.traceback:
+        if debug and outcome.traceback:
             print_text(
                 f"{certificate.name}, {outcome.subject}, {outcome.check}\n{outcome.traceback}\n",
                 err=True,
@@ -135,8 +141,8 @@ def show_progress(name: str, outcome: CheckOutcome) -> None:
     """
     if sys.stderr is None or outcome.status == "excluded":
         return
-    line = f"{name}: {outcome.subject}: {outcome.check}: {MARKS[outcome.status]} "
-    line += f"{outcome.seconds:.1f} s"
+    mark = MARKS[outcome.status]
+    line = f"{name}: {outcome.subject}: {outcome.check}: {mark} {outcome.seconds:.1f} s"
     if sys.stderr.isatty():
         # the line is emptied, and written to from its start
         click.echo(f"\x1b[2K{escaped(line, 79)}\r", nl=False, err=True)
@@ -144,71 +150,21 @@ def show_progress(name: str, outcome: CheckOutcome) -> None:
         print_line(line, err=True)
 
 
-MOST = 3
-"""Failures that the verdict tells, of each kind."""
+def _print_filled(template: str, **values: Any) -> None:
+    from subquad.output.markup import fill_template, one_line
+
+    print_text(fill_template("subquad_check", template, one_line, **values))
 
 
-def _print_verdict(certificate: Certificate) -> None:
-    """In twelve lines at most: whether it has passed, what failed, what could be claimed, and what
-    nobody has looked at.
-    """
-    if sys.stderr is not None and sys.stderr.isatty():
-        click.echo("\x1b[2K", nl=False, err=True)
-    print_line(f"{certificate.verdict} in {certificate.seconds:.1f} s")
-    notes = []
-    for status in ("failed", "not proven"):
-        notes += [(f"{status}: {note}", again) for note, again in certificate.notes(status)]
-    for note, _ in notes[:MOST]:
-        print_line(note)
-    if notes[MOST:]:
-        print_line(f"and {len(notes) - MOST} more")
-    for _, again in notes[:1]:
-        if again:
-            print_line(f"    again: {again}")
-    if certificate.could_claim:
-        _print_claims(certificate.name, certificate.could_claim)
-    print_line(f"not looked at: {'; '.join(certificate.unchecked)}; -v shows each check")
-
-
-def _print_table(certificate: Certificate) -> None:
-    """Each check that applies, why others do not, and all that failed with what repeats it."""
-    ways: list[str] = []
-    for number, subject in enumerate(certificate.subjects, 1):
-        print_line(f"{number}  {certificate.name}, {subject}")
-        ways.append(str(number))
-    rows = [(check.name, *marks, measured) for check, marks, measured in certificate.table(MARKS)]
-    print_table(("check", *ways, "seen, nearest to the limit"), rows)
-    for status in ("excluded", "not proven", "failed"):
-        for note, again in certificate.notes(status):
-            print_line(f"{status}: {note}")
-            if again:
-                print_line(f"    again: {again}")
-
-
-def _print_claims(name: str, claims: Claims) -> None:
-    print_line(f"could be claimed: {claims.code}")
-    package = to_paste("new", "mixer", "NAME", "--from", name)
-    print_line(f"    in its class (from subquad.plugin import Facts), or as a package: {package}")
-    for fact, reason in claims.reasons.items():
-        print_line(f"not {fact}: {reason}")
+def _notes(certificate: Certificate, *statuses: Status) -> list[tuple[str, str]]:
+    """What is said of outcomes, and what repeats them."""
+    return [
+        (f"{status}: {note}", again)
+        for status in statuses
+        for note, again in certificate.notes(status)
+    ]
 
 
 def print_end(certificates: Sequence[Certificate], broken: Mapping[str, str]) -> None:
     """How many mixers hold."""
-    for name, problem in broken.items():
-        print_line(f"{name}: {problem}")
-    whole = len(certificates) + len(broken)
-    if whole < 2:
-        return
-    seconds = 0.0
-    failing: list[str] = []
-    for certificate in certificates:
-        seconds += certificate.seconds
-        if not certificate.holds:
-            failing.append(certificate.name)
-    failing += broken
-    line = f"{whole - len(failing)} of {whole} mixers certified in {seconds:.0f} s"
-    if failing:
-        names = ", ".join(failing)
-        line += f"; not certified: {names}"
-    print_line(line)
+    _print_filled("end.txt.j2", certificates=certificates, broken=broken)

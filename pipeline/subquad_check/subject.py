@@ -23,14 +23,15 @@ from subquad.registry.contract import check_plugin
 from subquad.registry.faults import blamed, cause
 from subquad.suggest import to_paste
 from subquad_check.calls import (
+    Intercepting,
     Mask,
-    Watching,
     call,
     cast,
     normal,
     padded,
     passes,
     slope,
+    tensors_of,
     trainable,
     weighted,
 )
@@ -100,12 +101,18 @@ class CheckSubject:
         """
         if self._refusal:
             return self.is_single_alone
-        mixer = self.build(dtype=torch.float64)
-        x, keep = self.pair(_LOOKED_AT, torch.float64)
+        mixer, x, keep = self.case(_LOOKED_AT, torch.float64)
+        formats = set[torch.dtype]()
+
+        def note(result: Any, args: Any) -> Any:
+            formats.update(tensor.dtype for tensor in tensors_of(result))
+            return result
+
         with looking(), torch.no_grad():
-            with Watching() as watching:
+            with Intercepting(note):
                 call(mixer, x, keep)
-            if not watching.has_less_than_double:
+            numbers = [dtype for dtype in formats if dtype.is_floating_point or dtype.is_complex]
+            if all(dtype.to_real() == torch.float64 for dtype in numbers):
                 return False
             inputs = [x, *trainable(mixer).values()]
 
@@ -147,16 +154,17 @@ class CheckSubject:
         """What every other check builds on: a call in evaluation, and one in training with its
         gradients, all finite; whatever the mixer raises goes through.
         """
-        passes("its first call", self.build(dtype=dtype), *self.pair(_LOOKED_AT, dtype))
+        passes("its first call", *self.case(_LOOKED_AT, dtype))
 
     def obstacle(self, error: BaseException) -> str:
         """Why a check that raised this has nothing to judge: the first call fails, too, and in
         float32 neither works; "" where that is not so.
         """
         refusal = self._refusal
+        if refusal is None or self.is_single_alone:
+            return ""
         # what a check found stands, unless the first call is no better
-        is_finding = isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed)
-        if refusal is None or self.is_single_alone or is_finding:
+        if isinstance(error, CheckFailed) and not isinstance(refusal, CheckFailed):
             return ""
         return f"its first call fails: {named_cause(refusal)}"
 
@@ -177,15 +185,13 @@ class CheckSubject:
         """Whether it gives the next layer something, without which a later layer cannot be called
         alone.
         """
-        x, _ = self.pair(_LOOKED_AT)
+        mixer, x, _ = self.case(_LOOKED_AT)
         with torch.no_grad():
-            return call(self.build(), x).carry is not None
+            return call(mixer, x).carry is not None
 
     def at_least(self, allowed: float) -> float:
         """What is allowed of a subject; more where it computes in float32, unless it is 0."""
-        if allowed and self.is_single:
-            return max(allowed, ROUNDING_SINGLE)
-        return allowed
+        return max(allowed, ROUNDING_SINGLE) if allowed and self.is_single else allowed
 
     @property
     def given(self) -> dict[str, Any]:
@@ -200,9 +206,7 @@ class CheckSubject:
     def at_most(self, length: int) -> int:
         """`length`, or the most positions the mixer takes with any `Site`, where that is less."""
         limit = self.facts.max_length
-        if isinstance(limit, int):
-            return min(length, limit)
-        return length
+        return min(length, limit) if isinstance(limit, int) else length
 
     def build(
         self,
@@ -224,16 +228,9 @@ class CheckSubject:
         dtype = dtype or self.dtype  # before the seed is set: finding it out calls a mixer
         if self.stacked:
             single = self.altered(stacked=False)
+            site |= {"max_len": max_len, "dtype": dtype, "num_layers": len(LAYERS)}
             layers = {
-                name: single.build(
-                    max_len=max_len,
-                    dtype=dtype,
-                    seed=i,
-                    num_layers=len(LAYERS),
-                    layer_index=i,
-                    **site,
-                )
-                for i, name in enumerate(LAYERS)
+                name: single.build(seed=i, layer_index=i, **site) for i, name in enumerate(LAYERS)
             }
             return _Stack(layers).eval()
         looked().note(role=site.get("role", "self"))
@@ -272,13 +269,10 @@ class CheckSubject:
     def again(self, checks: Iterable[str]) -> str:
         """What makes checks once more: a command, or a call where a class was handed over."""
         found = self.resolved.found
-        given = self.given
         if not self.resolved.source and not found.distribution:
-            params = f", {given}" if given else ""
+            params = f", {self.given}" if self.given else ""
             return f"check_mixer({found.name}{params}, only={list(checks)}, seed={self.seed})"
-        words = [found.name]
-        for key, value in given.items():
-            words.append(f"{key}={json.dumps(value)}")
+        words = [found.name, *(f"{key}={json.dumps(value)}" for key, value in self.given.items())]
         for name in ("dim", "num_heads", "compiler", "device"):
             value = getattr(self, name)
             if value != getattr(CheckSubject, name):
@@ -298,23 +292,29 @@ class CheckSubject:
         """Of these, each at most what the mixer takes, and once."""
         return list(dict.fromkeys(map(self.at_most, lengths)))
 
-    def build_for(self, length: int) -> TokenMixer:
-        """A new mixer that takes so many positions, or `MAX_LEN`."""
-        return self.build(max_len=max(length, MAX_LEN))
+    def case(
+        self, length: int, dtype: torch.dtype | None = None
+    ) -> tuple[TokenMixer, Tensor, Tensor]:
+        """A new mixer that takes so many positions, or `MAX_LEN`, and a `pair` for it."""
+        return self.build_for(length, dtype=dtype), *self.pair(length, dtype)
+
+    def build_for(self, length: int, **options: Any) -> TokenMixer:
+        """A new mixer that takes so many positions, or `MAX_LEN`.
+
+        Args:
+            options: further arguments of `build`.
+        """
+        return self.build(max_len=max(length, MAX_LEN), **options)
 
     def build_elsewhere(self, length: int, **options: Any) -> TokenMixer:
         """As `build_for`, as the last of three layers, of a decoder where it is causal.
 
         Where it hands something on it is the first of two, as its later layers need that.
-
-        Args:
-            options: further arguments of `build`.
         """
-        longest = max(length, MAX_LEN)
-        if self.stacked or self.hands_on:
-            return self.build(max_len=longest, **options)
-        options.setdefault("role", "decoder" if self.causal else "self")
-        return self.build(max_len=longest, layer_index=2, num_layers=3, **options)
+        if not (self.stacked or self.hands_on):
+            role = "decoder" if self.causal else "self"
+            options = {"role": role, "layer_index": 2, "num_layers": 3, **options}
+        return self.build_for(length, **options)
 
 
 LAYERS = ("first", "second", "third")
@@ -327,10 +327,11 @@ class _Stack(TokenMixer):
     def __init__(self, layers: dict[str, TokenMixer]):
         super().__init__()
         self.layers = nn.ModuleDict(layers)
-        self.loss_weights = {}
-        for layer, mixer in layers.items():
-            for name, weight in mixer.loss_weights.items():
-                self.loss_weights[f"{layer} {name}"] = weight
+        self.loss_weights = {
+            f"{layer} {name}": weight
+            for layer, mixer in layers.items()
+            for name, weight in mixer.loss_weights.items()
+        }
 
     def forward(self, x: Tensor, *, keep: Mask = None, carry: Any = None) -> MixerOutput:
         result = MixerOutput(torch.zeros_like(x), carry=carry)
@@ -338,8 +339,7 @@ class _Stack(TokenMixer):
         for name, layer in self.layers.items():
             x = x + result.out
             result = as_output(layer(x, keep=keep, carry=result.carry))
-            for key, loss in result.losses.items():
-                losses[f"{name} {key}"] = loss
+            losses |= {f"{name} {key}": loss for key, loss in result.losses.items()}
         return MixerOutput(result.out, losses)
 
 
@@ -369,18 +369,15 @@ def check_subjects(
     plugin = resolved.plugin
     if not isinstance(plugin, MixerPlugin):
         raise ConfigError(f"{resolved.found} is no mixer")
-    chosen: dict[str, Mapping[str, Any]] = {"default": {}, **plugin.variants}
-    if params:
-        chosen = {"given": params}
+    chosen = {"given": params} if params else {"default": {}, **plugin.variants}
     for name, values in chosen.items():
         config = parameters(resolved, dict(values))
         with blamed(f"{resolved.found} cannot say what it claims"):
             facts = plugin.facts_of(config)
         own = {"resolved": resolved, "config": config, "facts": facts, "variant": name, **options}
-        if facts.causal != "always":
-            yield CheckSubject(**own, causal=False)
-        if facts.causal != "never":
-            yield CheckSubject(**own, causal=True)
+        for causal, other in ((False, "always"), (True, "never")):
+            if facts.causal != other:
+                yield CheckSubject(**own, causal=causal)
 
 
 def _resolved(target: Target) -> Resolved:
@@ -390,9 +387,7 @@ def _resolved(target: Target) -> Resolved:
         return load_source(target)
     if isinstance(target, str):
         return resolve("mixer", target)
-    build = target
-    if not isinstance(build, type):
-        build = build.build
+    build = target if isinstance(target, type) else target.build
     if not isinstance(build, str):
         build = f"{build.__module__}:{build.__name__}"
     _, _, name = build.partition(":")

@@ -23,7 +23,7 @@ def chosen_checks(
     names = [check.name for check in CHECKS]
     wanted = list(only or ())
     reasons = exclude or {}
-    for name in [*wanted, *reasons]:
+    for name in (*wanted, *reasons):
         if name not in names:
             raise ConfigError(
                 f"no check {name!r}{did_you_mean(name, names)}; checks: {', '.join(names)}"
@@ -68,8 +68,8 @@ def check_mixer(
         ConfigError: parameters or names of checks are wrong.
     """
     checks = chosen_checks(only, exclude)
-    reasons = dict(exclude or {})
-    cases = []
-    for subject in check_subjects(target, params, **options):
-        cases += [CheckCase(check, subject, reasons, seconds) for check in checks]
-    return cases
+    return [
+        CheckCase(check, subject, dict(exclude or {}), seconds)
+        for subject in check_subjects(target, params, **options)
+        for check in checks
+    ]

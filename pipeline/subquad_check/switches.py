@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,7 @@ class Switch(NamedTuple):
 
 
 def _flag(owner: Any, name: str) -> Switch:
-    def read() -> Any:
-        return getattr(owner, name)
-
-    def write(value: Any) -> None:
-        setattr(owner, name, value)
-
-    return Switch(read, write)
+    return Switch(partial(getattr, owner, name), partial(setattr, owner, name))
 
 
 def _numpy_state() -> tuple[Any, ...]:

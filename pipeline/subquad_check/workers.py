@@ -63,8 +63,7 @@ class CheckWorkers:
             arguments: its other arguments.
             done: a function of a module, told of each outcome by the process that found it.
         """
-        first = cases[0].subject
-        size = sum(case.subject is first for case in cases)
+        size = sum(case.subject is cases[0].subject for case in cases)
         ways = [slice(start, start + size) for start in range(0, len(cases), size)]
         futures = [self._submit(target, arguments, way, done) for way in ways]
         for way, future in zip(ways, futures, strict=True):
@@ -72,9 +71,17 @@ class CheckWorkers:
             if found is None:
                 # all ways under way are lost with one: whose fault it was shows alone
                 found = self._result(self._submit(target, arguments, way, done))
-            if found is None:
-                found = [_died(case) for case in cases[way]]
-            yield from found
+            yield from found or [
+                CheckOutcome(
+                    subject=str(case.subject),
+                    check=case.check.name,
+                    status="failed",
+                    detail="the process that checked it died: a crash in native code, or not "
+                    "enough memory",
+                    again=case.again,
+                )
+                for case in cases[way]
+            ]
 
     def _result(self, future: Future[list[CheckOutcome]] | None) -> list[CheckOutcome] | None:
         """None where its process died."""
@@ -109,12 +116,12 @@ def _settle_beside(environment: Mapping[str, str]) -> None:
     settle(environment)
     asking = multiprocessing.parent_process()
     assert asking
-    threading.Thread(target=_end_with, args=[asking.sentinel], daemon=True).start()
 
+    def end() -> None:
+        wait([asking.sentinel])
+        os._exit(1)
 
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _check_way(
@@ -128,13 +135,3 @@ def _check_way(
         tqdm.set_lock(threading.RLock())
     with stdout_to_stderr():
         return outcomes_of(check_mixer(target, **arguments)[way], done)
-
-
-def _died(case: CheckCase) -> CheckOutcome:
-    return CheckOutcome(
-        subject=str(case.subject),
-        check=case.check.name,
-        status="failed",
-        detail="the process that checked it died: a crash in native code, or not enough memory",
-        again=case.again,
-    )

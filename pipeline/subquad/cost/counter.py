@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subquad.cost.formulas import stored, tensors_in
-from subquad.cost.operations import Rule, rule_of, sparse_rule
+from subquad.cost.operations import SPARSE, Rule, rule_of
 from subquad.errors import UserError
 from subquad.nn import Batch, as_output
 from subquad.nn.kernels import counted
@@ -73,14 +73,13 @@ class Count:
         return max(self.largest.values(), default=0)
 
     def __add__(self, other: Count) -> Count:
-        unknown = {*self.unknown, *other.unknown}
         return Count(
             flops=self.flops + other.flops,
             moved=self.moved + other.moved,
             moved_by=self.moved_by + other.moved_by,
             operations=self.operations + other.operations,
             largest=Counter(self.largest) | Counter(other.largest),
-            unknown=tuple(sorted(unknown)),
+            unknown=tuple(sorted({*self.unknown, *other.unknown})),
             has_entered=self.has_entered or other.has_entered,
         )
 
@@ -91,15 +90,13 @@ class Count:
         """Add one operation that ran."""
         rule, changed = _known(func)
         name = func._schema.name
-        tensors = tensors_in([args, out])
-        is_sparse = any(tensor.layout != torch.strided for tensor in tensors)
-        if is_sparse and not _is_free(rule):
-            rule = sparse_rule(name)
+        if rule and rule.traffic == "none":
+            return
+        if any(tensor.layout != torch.strided for tensor in tensors_in([args, out])):
+            rule = SPARSE.get(name.removeprefix("aten::"))
             name = f"{name} of COO tensors"
         if rule is None:
             self.note_unknown(name)
-        elif _is_free(rule):
-            return
         else:
             given = [args[place] for place in changed if place < len(args)]
             moved = _moved(rule, tensors_in(given), args, kwargs, out)
@@ -139,16 +136,9 @@ def count_pass(
     if not backward:
         return forward
     weights = getattr(mixer, "loss_weights", {})
-    results = [out.out]
-    for name, loss in out.losses.items():
-        if weights.get(name):
-            results.append(loss)
-    ends = []
-    ones = []
-    for result in results:
-        if result.requires_grad:
-            ends.append(result)
-            ones.append(torch.ones_like(result))
+    losses = [loss for name, loss in out.losses.items() if weights.get(name)]
+    ends = [result for result in (out.out, *losses) if result.requires_grad]
+    ones = [torch.ones_like(end) for end in ends]
     kept = {parameter: parameter.grad for parameter in mixer.parameters()}
     mixer.zero_grad(set_to_none=True)
     with counting() as back:
@@ -214,13 +204,15 @@ def step_cost(
         # a plugin's: a kernel that needs a GPU, a layer that needs more samples, ...
         text = " ".join(str(error).split())
         return Cost(parameters=parameters, uncounted=(f"{type(error).__name__}: {text[:200]}",))
-    both = few + more
-    if both.unknown:
-        return Cost(parameters=parameters, uncounted=both.unknown)
+    unknown = (few + more).unknown
+    if unknown:
+        return Cost(parameters=parameters, uncounted=unknown)
     extra = max(batch_size - _FEW, 0)
-    flops = few.flops + extra * (more.flops - few.flops)
-    moved = few.moved + extra * (more.moved - few.moved)
-    return Cost(parameters=parameters, flops_per_step=flops, bytes_per_step=moved)
+    return Cost(
+        parameters=parameters,
+        flops_per_step=few.flops + extra * (more.flops - few.flops),
+        bytes_per_step=few.moved + extra * (more.moved - few.moved),
+    )
 
 
 def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) -> Count:
@@ -233,16 +225,11 @@ def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) 
 @functools.cache
 def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
     """An operator's rule, and which of its arguments it changes."""
-    changed = []
-    for place, argument in enumerate(func._schema.arguments):
-        alias = argument.alias_info
-        if alias and alias.is_write:
-            changed.append(place)
-    return rule_of(func), tuple(changed)
-
-
-def _is_free(rule: Rule | None) -> bool:
-    return rule is not None and rule.traffic == "none"
+    return rule_of(func), tuple(
+        place
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write
+    )
 
 
 def _moved(
@@ -258,8 +245,8 @@ def _moved(
             scattered = max(scattered, size)
         if not (is_changed and rule.overwrites):
             reads.append(size)
-    named = list(kwargs.values())
-    writes = sum(map(_touched, tensors_in(out) or changed or tensors_in(named)))
+    written = tensors_in(out) or changed or tensors_in([*kwargs.values()])
+    writes = sum(map(_touched, written))
     if rule.traffic == "gather" and reads:
         reads[0] = min(reads[0], writes)
     if rule.traffic == "scatter" and changed:
@@ -347,7 +334,6 @@ class _Borders(TorchFunctionMode):
         if name and args[0].numel() > _SMALL:
             self.count.note_unknown(f"Tensor.{name}")
         result = func(*args, **kwargs)
-        given = [*args, *kwargs.values()]
-        if func in self.entrances and result.numel() > _SMALL and not tensors_in(given):
-            self.count.has_entered = True
+        if func in self.entrances and result.numel() > _SMALL:
+            self.count.has_entered |= not tensors_in([*args, *kwargs.values()])
         return result

@@ -42,48 +42,33 @@ def stored(x: Tensor) -> list[Tensor]:
 
 def reals(tree: Any, of_complex: int = 2) -> int:
     """Real numbers in all tensors of an argument or a result; a complex one counts twice."""
-    count = 0
-    for tensor in tensors_in(tree):
-        reals = of_complex if tensor.is_complex() else 1
-        count += tensor.numel() * reals
-    return count
+    return sum(
+        tensor.numel() * (of_complex if tensor.is_complex() else 1) for tensor in tensors_in(tree)
+    )
 
 
 def nothing(args: Sequence[Any], out: Any) -> int:
     return 0
 
 
-def per_input(factor: int) -> Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        return factor * reals(args[0])
-
-    return flops
+def per_input(factor: int, args: Sequence[Any], out: Any) -> int:
+    return factor * reals(args[0])
 
 
-def per_output(factor: int, of_complex: int = 2) -> Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        return factor * reals(out, of_complex)
-
-    return flops
+def per_output(factor: int, args: Sequence[Any], out: Any, of_complex: int = 2) -> int:
+    return factor * reals(out, of_complex)
 
 
-def fft(factor: float, *, is_real_out: bool = False) -> Formula:
-    def flops(args: Sequence[Any], out: Any) -> int:
-        x, axes = args[:2]
-        longer = out if is_real_out else x
-        depth = math.log2(max(math.prod([longer.shape[axis] for axis in axes]), 1))
-        return round(factor * longer.numel() * depth)
-
-    return flops
+def fft(factor: float, args: Sequence[Any], out: Any, *, is_real_out: bool = False) -> int:
+    x, axes = args[:2]
+    longer = out if is_real_out else x
+    points = math.prod([longer.shape[axis] for axis in axes])
+    return round(factor * longer.numel() * math.log2(max(points, 1)))
 
 
 def sort(args: Sequence[Any], out: Any) -> int:
-    x = args[0]
-    axis = -1
-    for arg in args[1:]:
-        if type(arg) is int:
-            axis = arg
-            break
+    x, *others = args
+    axis = next((other for other in others if type(other) is int), -1)
     length = x.shape[axis] if x.ndim else 1
     return round(x.numel() * math.log2(max(length, 1)))
 
@@ -94,22 +79,15 @@ def topk(args: Sequence[Any], out: Any) -> int:
     return round(x.numel() * math.log2(max(k, 2)))
 
 
-def search(place: int) -> Formula:
+def search(place: int, args: Sequence[Any], out: Any) -> int:
     """A binary search for each output in a sorted argument."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        depth = math.log2(1 + args[place].shape[-1])
-        return round(reals(out) * depth)
-
-    return flops
+    return round(reals(out) * math.log2(1 + args[place].shape[-1]))
 
 
 def trilinear(args: Sequence[Any], out: Any) -> int:
     """Two products and a sum for each number of its three factors' common shape."""
-    factors = args[:3]
-    expanded = args[3:6]
     shapes = []
-    for factor, axes in zip(factors, expanded, strict=True):
+    for factor, axes in zip(args[:3], args[3:6], strict=True):
         shape = list(factor.shape)
         for axis in axes:
             shape.insert(axis, 1)
@@ -117,25 +95,16 @@ def trilinear(args: Sequence[Any], out: Any) -> int:
     return 3 * math.prod(torch.broadcast_shapes(*shapes))
 
 
-def cubic(factor: float) -> Formula:
+def cubic(factor: float, args: Sequence[Any], out: Any) -> int:
     """factor n^3 for each square matrix of the first argument; for m x n, factor m n min(m, n)."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        matrix, *_ = tensors_in(args)
-        return round(factor * reals(matrix) * min(matrix.shape[-2:]))
-
-    return flops
+    matrix, *_ = tensors_in(args)
+    return round(factor * reals(matrix) * min(matrix.shape[-2:]))
 
 
-def solve(factor: float, *, matrix: int = 0, right: int = 1) -> Formula:
+def solve(factor: float, args: Sequence[Any], out: Any, *, matrix: int = 0, right: int = 1) -> int:
     """factor n^3 for the factorisation and 2 n^2 for each right-hand side."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        factored = args[matrix]
-        size = factored.shape[-1]
-        return round(factor * reals(factored) * size) + 2 * size * reals(args[right])
-
-    return flops
+    size = args[matrix].shape[-1]
+    return round(factor * reals(args[matrix]) * size) + 2 * size * reals(args[right])
 
 
 def convolution_backward(args: Sequence[Any], out: Any) -> int:
@@ -143,10 +112,9 @@ def convolution_backward(args: Sequence[Any], out: Any) -> int:
     forgets the groups.
     """
     grad, x, weight, *_ = args
-    is_transposed = args[7]
     by_input, by_weight, by_bias = args[10]
-    products = one_pass(x if is_transposed else grad, weight) * (by_input + by_weight)
-    return products + by_bias * reals(grad)
+    convolved = x if args[7] else grad  # transposed
+    return one_pass(convolved, weight) * (by_input + by_weight) + by_bias * reals(grad)
 
 
 def convolution(args: Sequence[Any], out: Any) -> int:
@@ -160,14 +128,10 @@ def one_pass(convolved: Tensor, weight: Tensor) -> int:
     return 2 * (samples * math.prod(sizes)) * weight.numel()
 
 
-def lstm(factor: int) -> Formula:
+def lstm(factor: int, args: Sequence[Any], out: Any) -> int:
     """Both weights multiply every token."""
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        x, first, second, *_ = args
-        return factor * math.prod(x.shape[:-1]) * (first.numel() + second.numel())
-
-    return flops
+    x, first, second, *_ = args
+    return factor * math.prod(x.shape[:-1]) * (first.numel() + second.numel())
 
 
 def product(args: Sequence[Any], out: Any) -> int:
@@ -176,15 +140,11 @@ def product(args: Sequence[Any], out: Any) -> int:
 
 
 def distances(args: Sequence[Any], out: Any) -> int:
-    width = args[0].shape[-1]
     pairs, *_ = tensors_in(out)
-    return 3 * reals(pairs) * width
+    return 3 * reals(pairs) * args[0].shape[-1]
 
 
 def pool(args: Sequence[Any], out: Any) -> int:
     window = args[1]
-    if isinstance(window, int):
-        window = [window]
     pooled, *_ = tensors_in(out)
-    size = math.prod(window)
-    return reals(pooled) * size
+    return reals(pooled) * (window if isinstance(window, int) else math.prod(window))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -114,33 +115,35 @@ _CUBIC = {
 rows.
 """
 _FORMULAS: dict[str, formulas.Formula] = {
-    "_fft_c2c": formulas.fft(5),
-    "_fft_r2c": formulas.fft(2.5),
-    "_fft_c2r": formulas.fft(2.5, is_real_out=True),
+    "_fft_c2c": partial(formulas.fft, 5),
+    "_fft_r2c": partial(formulas.fft, 2.5),
+    "_fft_c2r": partial(formulas.fft, 2.5, is_real_out=True),
     **dict.fromkeys(("sort", "argsort", "msort"), formulas.sort),
     "topk": formulas.topk,
     "_trilinear": formulas.trilinear,
-    "searchsorted": formulas.search(0),
-    "bucketize": formulas.search(1),
+    "searchsorted": partial(formulas.search, 0),
+    "bucketize": partial(formulas.search, 1),
     **dict.fromkeys(("dot", "vdot", "mv", "addmv"), formulas.product),
-    **dict.fromkeys(("mul", "div"), formulas.per_output(1, of_complex=6)),
-    **dict.fromkeys(("addcmul", "addcdiv", "addr"), formulas.per_output(2)),
+    **dict.fromkeys(("mul", "div"), partial(formulas.per_output, 1, of_complex=6)),
+    **dict.fromkeys(("addcmul", "addcdiv", "addr"), partial(formulas.per_output, 2)),
     "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
     "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
     **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), formulas.distances),
     "convolution_backward": formulas.convolution_backward,
     "mkldnn_convolution": formulas.convolution,
-    "mkldnn_rnn_layer": formulas.lstm(2),
-    "mkldnn_rnn_layer_backward": formulas.lstm(4),
+    "mkldnn_rnn_layer": partial(formulas.lstm, 2),
+    "mkldnn_rnn_layer_backward": partial(formulas.lstm, 4),
     **dict.fromkeys(
         ("avg_pool2d", "max_pool2d_with_indices", "avg_pool3d", "max_pool3d_with_indices"),
         formulas.pool,
     ),
-    "linalg_lstsq": formulas.solve(4),
-    "_linalg_solve_ex": formulas.solve(2 / 3),
-    **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), formulas.solve(0, right=2)),
-    **dict.fromkeys(("cholesky_solve", "triangular_solve"), formulas.solve(0, matrix=1, right=0)),
-    "linalg_solve_triangular": formulas.solve(0),
+    "linalg_lstsq": partial(formulas.solve, 4),
+    "_linalg_solve_ex": partial(formulas.solve, 2 / 3),
+    **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), partial(formulas.solve, 0, right=2)),
+    **dict.fromkeys(
+        ("cholesky_solve", "triangular_solve"), partial(formulas.solve, 0, matrix=1, right=0)
+    ),
+    "linalg_solve_triangular": partial(formulas.solve, 0),
 }
 _GROUPS = {
     _FREE: _UNTOUCHED,
@@ -149,11 +152,11 @@ _GROUPS = {
     _GATHERS: Rule(formulas.nothing, "gather"),
     _SCATTERS: Rule(formulas.nothing, "scatter"),
     _ADDS: Rule(lambda args, out: formulas.reals(formulas.tensors_in(args)[-1]), "scatter"),
-    _RANDOM: Rule(formulas.per_output(1), overwrites=True),
-    _REDUCTIONS: Rule(formulas.per_input(1)),
-    _ELEMENTWISE: Rule(formulas.per_output(1)),
-    **{names: Rule(formulas.per_input(factor)) for factor, names in _PER_INPUT.items()},
-    **{names: Rule(formulas.cubic(factor)) for factor, names in _CUBIC.items()},
+    _RANDOM: Rule(partial(formulas.per_output, 1), overwrites=True),
+    _REDUCTIONS: Rule(partial(formulas.per_input, 1)),
+    _ELEMENTWISE: Rule(partial(formulas.per_output, 1)),
+    **{names: Rule(partial(formulas.per_input, factor)) for factor, names in _PER_INPUT.items()},
+    **{names: Rule(partial(formulas.cubic, factor)) for factor, names in _CUBIC.items()},
 }
 _RULES = {
     **{name: rule for names, rule in _GROUPS.items() for name in names.split()},
@@ -161,29 +164,20 @@ _RULES = {
 }
 
 
-def sparse_rule(name: str) -> Rule | None:
-    """The rule of an operator, "aten::NAME", of sparse tensors; None where nobody can say."""
-    return _SPARSE.get(name.removeprefix("aten::"))
-
-
 def _sparse_product(args: Sequence[Any], out: Any) -> int:
     """Each value of the sparse factor multiplies a row or a column of the dense one."""
     *_, left, right = formulas.tensors_in(args)
-    if left.layout == torch.strided:
-        sparse = right
-        vectors = left.shape[0]
-    else:
-        sparse = left
-        vectors = right.shape[-1]
-    *_, values = formulas.stored(sparse)
-    return 2 * values.numel() * vectors
+    is_right = left.layout == torch.strided
+    *_, values = formulas.stored(right if is_right else left)
+    return 2 * values.numel() * (left.shape[0] if is_right else right.shape[-1])
 
 
 _BUILDS = "_sparse_coo_tensor_with_dims_and_tensors _coalesce _coalesced clone _to_copy"
-_SPARSE = {
+SPARSE = {
     **dict.fromkeys(_BUILDS.split(), Rule(formulas.nothing)),
     **dict.fromkeys(("mm", "addmm", "_sparse_addmm"), Rule(_sparse_product)),
 }
+"""Rules of sparse tensors' operators, by name; where there is none nobody can say."""
 
 
 def rule_of(func: Any) -> Rule | None:
@@ -207,24 +201,17 @@ def rule_of(func: Any) -> Rule | None:
 
 def _registered(packet: Any) -> Rule | None:
     formula = flop_registry.get(packet)
-    if formula is None:
-        return None
-
-    def flops(args: Sequence[Any], out: Any) -> int:
-        return formula(*args, out_val=out)
-
-    return Rule(flops)
+    return formula and Rule(lambda args, out: formula(*args, out_val=out))
 
 
 def _by_tag(name: str, packet: Any) -> Rule | None:
     """In-place and `out=` forms are not tagged throughout, so any form speaks for all."""
-    tags = set()
-    for overload in packet.overloads() if packet else ():
-        tags.update(getattr(packet, overload).tags)
+    overloads = packet.overloads() if packet else ()
+    tags = {tag for overload in overloads for tag in getattr(packet, overload).tags}
     if torch.Tag.pointwise in tags or name.startswith("_foreach_"):
         return Rule(_written_or_read)
     if torch.Tag.reduction in tags:
-        return Rule(formulas.per_input(1))
+        return Rule(partial(formulas.per_input, 1))
     if torch.Tag.view_copy in tags:
         return Rule(formulas.nothing)
     return None
@@ -232,5 +219,4 @@ def _by_tag(name: str, packet: Any) -> Rule | None:
 
 def _written_or_read(args: Sequence[Any], out: Any) -> int:
     """One for each number; an in-place form of a list returns nothing."""
-    first = args[0]
-    return formulas.reals(out) or formulas.reals(first)
+    return formulas.reals(out) or formulas.reals(args[0])

@@ -4,8 +4,8 @@ from importlib import import_module
 
 from subquad_check.cases import Check
 
-_THEMES = """shapes places influence padding samples gradients compiled precision kernels decoding
-attention state weights surroundings values complexity"""
+_THEMES = """shapes influence samples gradients compiled precision kernels attention state
+weights surroundings values complexity"""
 
 CHECKS = tuple(
     check

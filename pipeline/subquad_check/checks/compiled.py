@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.overrides import TorchFunctionMode
 
 from subquad.nn import AttentionMixer, TokenMixer
+from subquad.output.terminal import quantity
 from subquad.registry import build_class
-from subquad_check.calls import outputs, settled_modes, tensors_of, values_and_gradients
+from subquad_check.calls import (
+    Intercepting,
+    outputs,
+    settled_modes,
+    tensors_of,
+    values_and_gradients,
+)
 from subquad_check.cases import compares
 from subquad_check.meter import Comparisons, Finding, NotApplicable, each
 from subquad_check.subject import CheckSubject
@@ -30,8 +37,7 @@ def _compiled(subject: CheckSubject) -> Comparisons:
     torch's compiler takes gradients of a buffer that the same call changes from what it was changed
     to.
     """
-    mixer = subject.build()
-    x, keep = subject.pair(13)
+    mixer, x, keep = subject.case(13)
     trains = "training" in settled_modes(mixer, x) and not subject.facts.stateful
     expected = values_and_gradients(subject.build().train(trains), x, keep)
     with _Tracing(subject) as tracing:
@@ -42,27 +48,20 @@ def _compiled(subject: CheckSubject) -> Comparisons:
             # without torch's advice on how to see more
             said, *_ = str(error).split("\n\nSet TORCH")
             raise NotApplicable(
-                f"{_NOT_TESTED}: {type(error).__name__}: {' '.join(said.split())}"
+                "not tested, because torch's compiler fails where the same call works without it: "
+                f"{type(error).__name__}: {' '.join(said.split())}"
             ) from error
-    for mine, wanted in zip(got, expected, strict=True):
-        yield from each(mine, wanted, f" compiled by {subject.compiler}")
+    yield from each(got, expected, f" compiled by {subject.compiler}")
     called = _count_calls(mixer.train(trains), x, keep)
+    warning = ""
+    if tracing.failure:
+        warning = f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
+    elif called > 1 and tracing.operations < COMPILED * called:
+        warning = f"hardly anything was compiled: {tracing.operations} of {called} operations; "
     return Finding(
-        f"{_share(tracing, called)}{subject.compiler}, {tracing}",
+        f"{warning}{subject.compiler}, {tracing}",
         {"operations": called, "compiled": tracing.operations},
     )
-
-
-_NOT_TESTED = "not tested, because torch's compiler fails where the same call works without it"
-
-
-def _share(tracing: _Tracing, called: int) -> str:
-    """A word of warning where little or nothing was compiled."""
-    if tracing.failure:
-        return f"nothing was compiled, torch's compiler leaves it as it is: {tracing.failure}; "
-    if called > 1 and tracing.operations < COMPILED * called:
-        return f"hardly anything was compiled: {tracing.operations} of {called} operations; "
-    return ""
 
 
 class _Tracing:
@@ -84,9 +83,7 @@ class _Tracing:
         self.known = utils
         self.own = inspect.unwrap(build_class(subject.resolved).forward).__code__.co_filename
         self.operations = 0
-        self.graphs = 0
-        self.breaks = 0
-        self.fallbacks = 0
+        self.counts = dict.fromkeys(("graph", "graph break", "fallback"), 0)
         self.failure = ""
 
     def __enter__(self) -> _Tracing:
@@ -99,56 +96,45 @@ class _Tracing:
         metrics = self.known.get_compilation_metrics()
         if metrics and metrics[0].fail_type:
             self.failure, *_ = str(metrics[0].fail_reason).split("\n")
-        counters = self.known.counters
-        self.breaks = counters["graph_break"].total()
-        frames = counters["frames"]
-        self.fallbacks = frames["total"] - frames["ok"]
+        frames = self.known.counters["frames"]
+        self.counts["graph break"] = self.known.counters["graph_break"].total()
+        self.counts["fallback"] = frames["total"] - frames["ok"]
         torch._dynamo.reset()
 
     def __call__(self, graph: Any, inputs: Any) -> Any:
-        calls = []
-        for part in graph.modules():
-            if isinstance(part, GraphModule):
-                calls += [node for node in part.graph.nodes if node.op.startswith("call_")]
-        self.graphs += 1
+        calls = [
+            node
+            for part in graph.modules()
+            if isinstance(part, GraphModule)
+            for node in part.graph.nodes
+            if node.op.startswith("call_")
+        ]
+        self.counts["graph"] += 1
         if len(calls) > 1:  # one alone is as it was
             for node in calls:
                 self.operations += self.own in (node.stack_trace or self.own)
         return self.compile(graph, inputs)
 
     def __str__(self) -> str:
-        counts = {"graph": self.graphs, "graph break": self.breaks, "fallback": self.fallbacks}
-        words = []
-        for name, count in counts.items():
-            words.append(f"{count} {name}{'' if count == 1 else 's'}")
-        return ", ".join(words)
-
-
-class _Calls(TorchFunctionMode):
-    """Counts calls of torch that make tensors."""
-
-    count = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.count += bool(tensors_of(result))
-        return result
+        return ", ".join(map(quantity, self.counts.values(), self.counts))
 
 
 def _count_calls(mixer: TokenMixer, x: Tensor, keep: Tensor) -> int:
-    """Of torch, in the mixer's own code."""
-    calls = _Calls()
+    """Calls of torch that make tensors, in the mixer's own code."""
+    count = 0
+
+    def note(result: Any, args: Any) -> Any:
+        nonlocal count
+        count += bool(tensors_of(result))
+        return result
+
     own = mixer.core if isinstance(mixer, AttentionMixer) else mixer
+    forward = own.forward
 
-    def start(*_: Any) -> None:
-        calls.__enter__()
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        with Intercepting(note):
+            return forward(*args, **kwargs)
 
-    def end(*_: Any) -> None:
-        calls.__exit__(None, None, None)
-
-    before = own.register_forward_pre_hook(start)
-    behind = own.register_forward_hook(end)
-    outputs(mixer, x, keep)
-    before.remove()
-    behind.remove()
-    return calls.count
+    with mock.patch.object(own, "forward", counted):
+        outputs(mixer, x, keep)
+    return count

@@ -56,6 +56,9 @@ STEEPER = 2.0
 the length doubles twice, is that of other work.
 """
 
+COUNTED = {"FLOPs": "flops", "bytes": "moved"}
+"""Both of which are held against a claim: words and attributes of `Count`."""
+
 _SLICES = "the gradient of each x[:, t] is as large as x, that of x.unbind(1) is not"
 
 
@@ -65,7 +68,7 @@ class _Growth:
 
     lengths: tuple[int, ...]
     counts: tuple[Count, ...]
-    seconds: tuple[float, ...]
+    seconds: tuple[float, ...] = ()
 
     def fit(self, name: str) -> Fit:
         """What "flops" or "moved" bytes grow like: over all lengths, or else over the longest
@@ -114,61 +117,46 @@ class _Growth:
             "NumPy"
         )
 
-    def _most_bytes(self) -> str:
-        """Which operations move most of the bytes, for messages."""
-        names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
-        note = f", most of them by {' and '.join(names)}"
-        if "aten::select_backward" in names:
-            note += f": {_SLICES}"
-        return note
+    def held_against(self, what: str, declared: str) -> tuple[Fit, dict[str, Any]]:
+        """The class, if it is certain and not above the declared one, and figures. What nobody
+        counts only adds to it.
 
-    def _check_known(self) -> None:
-        """Of the operations.
+        Args:
+            what: "FLOPs" or "bytes".
 
         Raises:
-            NotProven: some cannot be counted.
+            CheckFailed: it is above the declared one.
+            NotProven: it is not certain, or some operations cannot be counted.
         """
-        unknown = set[str]()
-        for count in self.counts:
-            unknown.update(count.unknown)
+        found = self.fit(COUNTED[what])
+        if found.growth and exceeds(found.growth, declared):
+            message = f"{what} grow like {found}, declared {declared}"
+            if what == "bytes":
+                names = [name for name, _ in self.counts[-1].moved_by.most_common(2)]
+                message += f", most of them by {' and '.join(names)}"
+                if "aten::select_backward" in names:
+                    message += f": {_SLICES}"
+            raise CheckFailed(message)
+        self._check_time(what, declared)
+        unknown = set[str]().union(*(count.unknown for count in self.counts))
         if unknown:
             raise NotProven(
                 f"nobody can count {', '.join(sorted(unknown))}: give it a formula with "
                 "torch.utils.flop_counter.register_flop_formula"
             )
-
-    def held_against(self, what: str, name: str, declared: str) -> tuple[Fit, dict[str, Any]]:
-        """The class, if it is certain and not above the declared one, and figures. What nobody
-        counts only adds to it.
-
-        Raises:
-            CheckFailed: it is above the declared one.
-            NotProven: it is not certain.
-        """
-        found = self.fit(name)
-        if found.growth and exceeds(found.growth, declared):
-            by = self._most_bytes() if name == "moved" else ""
-            raise CheckFailed(f"{what} grow like {found}, declared {declared}{by}")
-        self._check_time(what, declared)
-        self._check_known()
-        distances = {}
-        words = []
-        for key, distance in found.residuals.items():
-            distances[key] = float(f"{distance:.3g}")
-            words.append(f"{key} {100 * distance:.1f} %")
         if not found.growth:
+            words = [f"{key} {100 * apart:.1f} %" for key, apart in found.residuals.items()]
             raise NotProven(
                 f"{what} fit no class: exponent {found.exponent:.2f}, distances {', '.join(words)}"
             )
-        figures = {
+        return found, {
             "class": found.growth,
             "exponent": round(found.exponent, 3),
-            "distances": distances,
+            "distances": {key: float(f"{apart:.3g}") for key, apart in found.residuals.items()},
             "lengths": list(self.lengths),
-            "counts": self.numbers(name),
+            "counts": self.numbers(COUNTED[what]),
             "cpu_seconds": list(self.seconds),
         }
-        return found, figures
 
 
 def _growth_of(subject: CheckSubject) -> _Growth:
@@ -179,7 +167,7 @@ def _growth_of(subject: CheckSubject) -> _Growth:
     """
     every = (*SHORTER, *LADDER)
     takes = [length for length in every if subject.at_most(length) == length]
-    ladder = [length for length in takes if length not in SHORTER]
+    ladder = takes[len(SHORTER) :]
 
     @cache
     def count(length: int) -> tuple[Count, float]:
@@ -198,18 +186,13 @@ def _growth_of(subject: CheckSubject) -> _Growth:
             f"takes {subject.facts.max_length} positions at most: {len(ladder)} lengths to count "
             f"at ({', '.join(map(str, every[:MIN_LENGTHS]))}, ...), and {MIN_LENGTHS} are needed"
         )
-    declared = _declared(subject)
-    counts: list[Count] = []
-    seconds: list[float] = []
-    for length in ladder:
-        if len(counts) >= MIN_LENGTHS and _too_much(ladder, counts, declared):
+    found = _Growth((), ())
+    for end in range(1, len(ladder) + 1):
+        if end > MIN_LENGTHS and _is_too_much(found, str(subject.facts.complexity)):
             break
-        found, needed = count(length)
-        counts.append(found)
-        seconds.append(needed)
-    return _Growth(
-        tuple(ladder[: len(counts)][-KEPT:]), tuple(counts[-KEPT:]), tuple(seconds[-KEPT:])
-    )
+        lengths = tuple(ladder[:end][-KEPT:])
+        found = _Growth(lengths, *zip(*map(count, lengths), strict=True))
+    return found
 
 
 def growth_of(subject: CheckSubject) -> Complexity:
@@ -220,8 +203,7 @@ def growth_of(subject: CheckSubject) -> Complexity:
         NotProven: it is not certain.
     """
     growth = _growth_of(replace(subject, facts=replace(subject.facts, complexity="L^2")))
-    flops, _ = growth.held_against("FLOPs", "flops", "L^2")
-    moved, _ = growth.held_against("bytes", "moved", "L^2")
+    flops, moved = (growth.held_against(what, "L^2")[0] for what in COUNTED)
     declared = larger(flops, moved)
     squares = growth.squares
     if declared != "L^2" and squares:
@@ -229,19 +211,19 @@ def growth_of(subject: CheckSubject) -> Complexity:
     return cast(Complexity, declared)
 
 
-def _too_much(ladder: list[int], counts: list[Count], declared: str) -> bool:
+def _is_too_much(growth: _Growth, declared: str) -> bool:
     """Whether the next length is likely to cost more than it may."""
-    *_, before, last = counts
-    lengths = ladder[: len(counts)][-MIN_LENGTHS:]
+    *_, before, last = growth.counts
+    recent = _Growth(growth.lengths[-MIN_LENGTHS:], growth.counts[-MIN_LENGTHS:])
     patience = 1
-    for name in ("flops", "moved"):
-        found = fit_growth(lengths, [getattr(count, name) for count in counts[-MIN_LENGTHS:]])
-        if not found.growth or exceeds(found.growth, declared):
+    for name in COUNTED.values():
+        found = recent.fit(name).growth
+        if not found or exceeds(found, declared):
             patience = PATIENCE
-    for name, limit in LIMITS.items():
-        if getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit:
-            return True
-    return False
+    return any(
+        getattr(last, name) ** 2 / max(getattr(before, name), 1) > patience * limit
+        for name, limit in LIMITS.items()
+    )
 
 
 def _count_at(subject: CheckSubject, length: int) -> Count:
@@ -258,44 +240,32 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
         try:
             mixer.train()
             training = count_pass(mixer, x[:1]) + count_pass(mixer, x, keep=keep)
-            mixer.eval()
-            return training + count_pass(mixer, x, keep=keep)
+            return training + count_pass(mixer.eval(), x, keep=keep)
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
-            message = " ".join(str(error).split())
             raise NotProven(
                 f"cannot be run and counted at length {length}: {type(error).__name__}: "
-                f"{message[:200]}"
+                f"{' '.join(str(error).split())[:200]}"
             ) from error
-
-
-def _declared(subject: CheckSubject) -> str:
-    return str(subject.facts.complexity)
-
-
-def _not_claimed(subject: CheckSubject) -> str:
-    return "" if subject.facts.complexity else "complexity not claimed"
 
 
 @shows(
     "operations and bytes moved grow with the length as declared, single tensors no faster",
-    excluded=_not_claimed,
+    excluded=lambda subject: "" if subject.facts.complexity else "complexity not claimed",
 )
 def _complexity(subject: CheckSubject) -> Finding:
     growth = _growth_of(subject)
-    declared = _declared(subject)
-    squares = list(growth.squares.items())
-    if declared != "L^2" and squares:
-        name, size = squares[0]
-        *_, shorter, longest = growth.lengths
-        raise CheckFailed(
-            f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
-            f"{size:,} numbers at length {longest}, "
-            f"{growth.counts[-2].largest[name]:,} at {shorter}"
-        )
-    flops, flop_figures = growth.held_against("FLOPs", "flops", declared)
-    moved, byte_figures = growth.held_against("bytes", "moved", declared)
+    declared = str(subject.facts.complexity)
+    for name, size in growth.squares.items():
+        if declared != "L^2":
+            raise CheckFailed(
+                f"declared {declared}, but the largest tensor that {name} makes grows like L^2: "
+                f"{size:,} numbers at length {growth.lengths[-1]}, "
+                f"{growth.counts[-2].largest[name]:,} at {growth.lengths[-2]}"
+            )
+    held = {what: growth.held_against(what, declared) for what in COUNTED}
+    flops, moved = (found for found, _ in held.values())
     is_slight = declared == "L log L" and flops.has_slight
     if declared not in (flops.growth, moved.growth) and not is_slight:
         raise CheckFailed(
@@ -306,7 +276,7 @@ def _complexity(subject: CheckSubject) -> Finding:
     words = f"FLOPs {flops}, bytes {moved}, declared {declared}"
     if is_slight:
         words += ", of which a slight L log L"
-    return Finding(words, {"flops": flop_figures, "bytes": byte_figures})
+    return Finding(words, {what.lower(): figures for what, (_, figures) in held.items()})
 
 
 def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
@@ -316,16 +286,14 @@ def _count_at_prime(subject: CheckSubject, growth: _Growth) -> None:
         CheckFailed: a length without divisors costs far more than the next power of two.
     """
     length = growth.lengths[-3]
-    even = growth.counts[-3]
-    primes = (
+    prime = next(
         odd
         for odd in range(length - 1, 2, -2)
         if all(odd % divisor for divisor in range(3, math.isqrt(odd) + 1, 2))
     )
-    prime = next(primes)
     found = _count_at(subject, prime)
-    ratios = {"FLOPs": found.flops / max(even.flops, 1), "bytes": found.moved / max(even.moved, 1)}
-    for what, times in ratios.items():
+    for what, name in COUNTED.items():
+        times = getattr(found, name) / max(getattr(growth.counts[-3], name), 1)
         if times > INCONVENIENT:
             raise CheckFailed(
                 f"{what} at {prime:,} tokens, a prime number, "

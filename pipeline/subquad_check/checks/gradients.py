@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,8 @@ LENGTHS = (SHORT, LENGTH, 150, 600, FAR)
 PAIRED = 150
 """Up to so many tokens there are two samples, of which one has padding."""
 DIRECTIONS = 3
+FEWEST = 2
+"""Of these have to say that a gradient is wrong: one alone may cross a kink."""
 
 Values = Callable[[], Mapping[str, Tensor]]
 """What a mixer returns, by name, of its inputs as they are."""
@@ -79,28 +81,41 @@ def gradients_(subject: CheckSubject) -> Finding:
     Raises:
         CheckFailed: a gradient is not that of finite differences.
     """
-    accuracy = accuracy_of(subject)
     rough = []
     for mixer, x, keep in _places(subject):
-        length = x.shape[1]
-        tokens = x.clone().requires_grad_()
-        inputs = {"the tokens": tokens, **trainable(mixer)}
-        for mode in settled_modes(mixer, x):
-            where = f"{length} tokens in {mode}"
-            is_smooth = compare_gradients(
-                partial(_values, mixer, tokens, keep),
-                inputs,
-                accuracy,
-                where,
-                together=length > SHORT,
-            )
-            if not is_smooth:
-                rough.append(where)
+        rough += check_gradients(subject, mixer, x, keep, f"{x.shape[1]} tokens")
     words = f"by tokens and weights, {', '.join(map(str, subject.lengths(*LENGTHS)))} tokens"
-    words += accuracy.note
+    words += accuracy_of(subject).note
     if rough:
         words += f"; too rough to be judged: {', '.join(rough)}"
-    return Finding(words, {"allowed": accuracy.relative})
+    return Finding(words, {"allowed": accuracy_of(subject).relative})
+
+
+def check_gradients(
+    subject: CheckSubject, mixer: TokenMixer, x: Tensor, keep: Mask, label: str
+) -> list[str]:
+    """Those of finite differences, by tokens and weights, in both modes.
+
+    Args:
+        label: for messages.
+
+    Returns:
+        where some value is too rough to be judged.
+
+    Raises:
+        CheckFailed: a gradient is not that of finite differences.
+    """
+    accuracy = accuracy_of(subject)
+    tokens = x.clone().requires_grad_()
+    inputs = {"the tokens": tokens, **trainable(mixer)}
+    rough = []
+    for mode in settled_modes(mixer, x):
+        where = f"{label} in {mode}"
+        values = partial(_values, mixer, tokens, keep)
+        together = x.shape[1] > SHORT
+        if not compare_gradients(values, inputs, accuracy, where, together=together):
+            rough.append(where)
+    return rough
 
 
 def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor | None]]:
@@ -113,10 +128,7 @@ def _places(subject: CheckSubject) -> Iterator[tuple[TokenMixer, Tensor, Tensor 
             mixer = subject.build_elsewhere(length, num_prefix_tokens=1)
         else:
             mixer = subject.build_for(length)
-        if length <= PAIRED:
-            yield mixer, tokens, keep
-        else:
-            yield mixer, tokens[:1], None
+        yield (mixer, tokens, keep) if length <= PAIRED else (mixer, tokens[:1], None)
 
 
 def _values(mixer: TokenMixer, tokens: Tensor, keep: Mask) -> Tensors:
@@ -139,7 +151,7 @@ def compare_gradients(
     accuracy: Accuracy,
     where: str,
     *,
-    together: bool = True,
+    together: bool,
 ) -> bool:
     """Derivatives of each value, summed with random weights, by all inputs.
 
@@ -155,30 +167,29 @@ def compare_gradients(
     """
     drawn = torch.Generator().manual_seed(0)
     alone = [{by: tensor} for by, tensor in inputs.items()]
-    groups = [inputs] if together else alone
-    found = []
+    judges = {}
     for name, value in values().items():
         weight = _random_like(value, drawn)
         summed = partial(_summed, values, name, weight)
-        found.append((name, partial(_verdicts, summed, backward(value, inputs, weight), accuracy)))
+        judges[name] = partial(_judged, summed, backward(value, inputs, weight), accuracy, drawn)
     judged = True
-    for name, verdicts_by in found:
-        for group in groups:
-            verdicts = verdicts_by(group, drawn)
-            judged &= _agree(verdicts)
-            if not _are_wrong(verdicts):
+    for name, judge in judges.items():
+        for group in [inputs] if together else alone:
+            agrees, faults = judge(group)
+            judged &= agrees
+            if agrees or len(faults) < FEWEST:
                 continue
             by = "all inputs"
             for single in alone:
-                apart = verdicts_by(single, drawn)
-                if _are_wrong(apart):
-                    verdicts = apart
+                agrees, apart = judge(single)
+                if not agrees and len(apart) >= FEWEST:
+                    faults = apart
                     (by,) = single
                     break
-            fault = next(verdict for verdict in verdicts if verdict.kind == "other")
+            got, measured = faults[0]
             raise CheckFailed(
-                f"gradient of the {name} by {by}, {where}: {fault.got:.7g} along a direction, "
-                f"by finite differences {fault.measured:.7g}, "
+                f"gradient of the {name} by {by}, {where}: {got:.7g} along a direction, "
+                f"by finite differences {measured:.7g}, "
                 f"allowed {accuracy.relative:g} relative, {accuracy.absolute:g} absolute"
             )
     return judged
@@ -192,43 +203,22 @@ def _summed(values: Values, name: str, weight: Tensor) -> float:
     return (weight * values()[name]).sum().item()
 
 
-class _Verdict(NamedTuple):
-    """A derivative along a direction, the one by finite differences, and whether they agree.
-
-    "rough" where two steps give two derivatives: a choice, such as of a bucket, lies between.
-    """
-
-    kind: Literal["equal", "other", "rough"]
-    got: float
-    measured: float
-
-
-def _agree(verdicts: list[_Verdict]) -> bool:
-    return any(verdict.kind == "equal" for verdict in verdicts)
-
-
-def _are_wrong(verdicts: list[_Verdict]) -> bool:
-    """Whether no direction agrees, and more than one says so: one alone may cross a kink."""
-    if _agree(verdicts):
-        return False
-    return sum(verdict.kind == "other" for verdict in verdicts) > 1
-
-
-def _verdicts(
+def _judged(
     function: Callable[[], float],
     grads: Mapping[str, Tensor | None],
     accuracy: Accuracy,
-    inputs: Mapping[str, Tensor],
     drawn: torch.Generator,
-) -> list[_Verdict]:
-    """Along several directions, until one agrees.
+    inputs: Mapping[str, Tensor],
+) -> tuple[bool, list[tuple[float, float]]]:
+    """Whether the derivative along one of several directions is that by finite differences, with
+    one of several steps; and those that are not, with the others. Where two steps give two
+    derivatives nobody can say: a choice, such as of a bucket, lies between.
 
     The part of a direction by each input has the length 1, or less where more would hide the
     others. It is half the gradient's own: across it a random one may see nothing.
     """
-    tensors = list(inputs.values())
-    found: list[_Verdict] = []
-    while len(found) < DIRECTIONS and not _agree(found):
+    faults = []
+    for _ in range(DIRECTIONS):
         directions = []
         got = 0.0
         for by, tensor in inputs.items():
@@ -241,23 +231,16 @@ def _verdicts(
             shrunk = max(1.0, own)
             directions.append(direction / shrunk)
             got += own / shrunk
-        found.append(_verdict(partial(slope, function, tensors, directions), got, accuracy))
-    return found
-
-
-def _verdict(along: Callable[[float], float], got: float, accuracy: Accuracy) -> _Verdict:
-    """Of a derivative, held against those by steps of several sizes."""
-    slopes = []
-    for step in accuracy.steps:
-        measured = along(step)
-        if accuracy.near(got, measured):
-            return _Verdict("equal", got, measured)
-        slopes.append(measured)
-    # a step below float32's rounding moves nothing
-    moving = [measured for measured in slopes if measured] or slopes
-    if any(accuracy.near(first, second) for first, second in pairwise(moving)):
-        return _Verdict("other", got, moving[0])
-    return _Verdict("rough", got, moving[0])
+        slopes = []
+        for step in accuracy.steps:
+            slopes.append(slope(function, list(inputs.values()), directions, step))
+            if accuracy.near(got, slopes[-1]):
+                return True, faults
+        # a step below float32's rounding moves nothing
+        moving = [measured for measured in slopes if measured] or slopes
+        if any(accuracy.near(first, second) for first, second in pairwise(moving)):
+            faults.append((got, moving[0]))
+    return False, faults
 
 
 def _unit(tensor: Tensor) -> Tensor:
@@ -295,5 +278,4 @@ def _determinism(subject: CheckSubject) -> Comparisons:
             for _ in range(1 + count)
         )
         for other in others:
-            for mine, wanted in zip(other, first, strict=True):
-                yield from each(mine, wanted, " of another mixer with equal seeds")
+            yield from each(other, first, " of another mixer with equal seeds")

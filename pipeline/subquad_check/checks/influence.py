@@ -15,9 +15,11 @@ from torch import Tensor
 
 from subquad.nn import TokenMixer
 from subquad_check.calls import (
+    Form,
     Mask,
     Tensors,
     afresh,
+    alike,
     beginning,
     call,
     changed,
@@ -26,11 +28,10 @@ from subquad_check.calls import (
     modes,
     outputs,
     padded,
-    settled_modes,
     trainable,
     weighted,
 )
-from subquad_check.cases import compares, leak_of, shows
+from subquad_check.cases import compares, shows
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
@@ -76,7 +77,9 @@ def _permutation(subject: CheckSubject) -> Finding:
     """Several orders: random ones, a swap of neighbours, a cyclic shift and the reversal, which
     is tried far, too.
     """
-    worst = _largest_move(subject)
+    meter = Meter(math.inf)
+    meter.compare_all(_permuted(subject))
+    worst = meter.worst
     allowed = subject.at_least(ROUNDING)
     claim = subject.facts.permutation_equivariant
     if subject.causal and claim:
@@ -97,30 +100,23 @@ def _permutation(subject: CheckSubject) -> Finding:
     return Finding(words, {"worst": worst, "claimed": claim})
 
 
-def _largest_move(subject: CheckSubject) -> float:
-    """By how much of the largest output a permutation moves one."""
-    meter = Meter(math.inf)
+def _permuted(subject: CheckSubject) -> Iterator[Comparison]:
     for length in subject.lengths(17, FAR):
-        is_far = length > MAX_LEN
-        mixer = subject.build_for(length)
-        x = subject.tokens(1 if is_far else 2, length)
+        drawn = torch.Generator().manual_seed(9)
+        orders = [torch.randperm(length, generator=drawn) for _ in range(ORDERS)]
+        place = torch.arange(length)
+        swap = torch.cat([place[:2].flip(0), place[2:]])
+        orders += [swap, place.roll(1), place.flip(0)]
+        x = subject.tokens(2, length)
+        if length > MAX_LEN:
+            orders = orders[-1:]
+            x = x[:1]
         x[:, ::2] = x[:, :1]  # equal tokens, between which no order may choose
-        for mode in settled_modes(mixer, x):
-            expected = outputs(mixer, x, dropout=False)
-            drawn = torch.Generator().manual_seed(9)
-            orders = [torch.randperm(length, generator=drawn) for _ in range(ORDERS)]
-            place = torch.arange(length)
-            swap = torch.cat([place[:2].flip(0), place[2:]])
-            orders += [swap, place.roll(1), place.flip(0)]
-            if is_far:
-                orders = orders[-1:]
-            elif mode == "training":
-                orders = orders[-3:]
-            for order in orders:
-                meter.compare(
-                    "output", outputs(mixer, x[:, order], dropout=False), expected[:, order]
-                )
-    return meter.worst
+        forms = {
+            f"in order {i}": Form(x[:, order], plain=(slice(None), order))
+            for i, order in enumerate(orders)
+        }
+        yield from alike(subject.build_for(length), x, None, forms, dropout=False)
 
 
 def _not_causal(subject: CheckSubject) -> str:
@@ -131,7 +127,7 @@ def _not_causal(subject: CheckSubject) -> str:
     return "not built causal"
 
 
-@compares("outputs depend on no later token or mask", leak_of, excluded=_not_causal)
+@compares("outputs depend on no later token or mask", 0.0, leaks=True, excluded=_not_causal)
 def causal_outputs(subject: CheckSubject) -> Comparisons:
     """Other tokens, and other masks, from position t on; outputs at real tokens before t as they
     were. In evaluation, without a mask, also from each position on, from every `EACH`th far down,
@@ -193,7 +189,10 @@ def _before(later: Tensor, keep: Mask) -> Tensor:
 
 
 @compares(
-    "gradients of outputs depend on no later token, and reach none", leak_of, excluded=_not_causal
+    "gradients of outputs depend on no later token, and reach none",
+    0.0,
+    leaks=True,
+    excluded=_not_causal,
 )
 def causal_gradients(subject: CheckSubject) -> Comparisons:
     """In training, gradients of outputs before t: none into later tokens, and the same whatever
@@ -214,45 +213,35 @@ def causal_gradients(subject: CheckSubject) -> Comparisons:
                 whole[:cut],
                 expected,
             )
-    yield from within(subject.at_least(ROUNDING), _by_weights(subject))
-
-
-def _by_weights(subject: CheckSubject) -> Iterator[Comparison]:
     for length, cuts in _lengths_with_cuts(subject, SHORT, FAR):
-        mixer = subject.build_for(length)
-        mixer.train()
+        mixer = subject.build_for(length).train()
         x = subject.tokens(2, length)
-        scale = _weight_gradients(mixer, x, length).values()
+        scale = _weight_gradients(mixer, x, length)
         for cut in cuts if length <= SHORT else cuts[-1:]:
-            yield from each(
+            by_weights = each(
                 _weight_gradients(mixer, changed(x, _later(x, (cut, cut))), cut),
                 _weight_gradients(mixer, x, cut),
                 f" of outputs before position {cut} of {length}, later tokens changed",
                 scale=scale,
             )
+            yield from within(subject.at_least(ROUNDING), by_weights)
 
 
 def _weight_gradients(mixer: TokenMixer, x: Tensor, cut: int) -> Tensors:
     """Of a weighted sum of the outputs before a cut."""
     value = weighted(call(afresh(mixer), x).out[:, :cut]).sum()
-    return {
-        f"gradient by {name}": grad for name, grad in gradients(value, trainable(mixer)).items()
-    }
+    return gradients(value, trainable(mixer))
 
 
 @compares("how many tokens follow does not matter", excluded=_not_causal)
 def _causal_lengths(subject: CheckSubject) -> Comparisons:
     for length, cuts in _lengths_with_cuts(subject, LONG, FAR):
-        mixer = subject.build(max_len=length)
         x = subject.tokens(2, length)
-        for mode in settled_modes(mixer, x):
-            expected = outputs(mixer, x, dropout=False)
-            for cut in cuts:
-                yield (
-                    f"output of the first {cut} tokens alone against within {length} in {mode}",
-                    outputs(mixer, beginning(x, cut), dropout=False),
-                    expected[:, :cut],
-                )
+        forms = {}
+        for cut in cuts:
+            form = Form(beginning(x, cut), plain=(slice(None), slice(cut)))
+            forms[f"of the first {cut} tokens alone against within {length}"] = form
+        yield from alike(subject.build(max_len=length), x, None, forms, dropout=False)
 
 
 def _lengths_with_cuts(subject: CheckSubject, *lengths: int) -> Iterator[tuple[int, list[int]]]:

@@ -7,7 +7,7 @@ stay as near to float64 on the CPU as the check of precision allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,9 +24,6 @@ from subquad_check.meter import Comparisons, each, word
 from subquad_check.subject import CheckSubject
 
 LENGTHS = (1, 7, 33, 127)
-
-_Results = tuple[Tensors, dict[str, Tensor]]
-"""See `values_and_gradients`."""
 
 
 def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
@@ -49,13 +46,11 @@ def _choices(subject: CheckSubject) -> dict[str, dict[str, str]]:
     return choices
 
 
-def _no_choice(subject: CheckSubject) -> str:
-    return "" if _choices(subject) else "has no operation with several implementations"
-
-
 @compares(
     "every implementation of its operations on the device gives what the reference gives",
-    excluded=_no_choice,
+    excluded=lambda subject: (
+        "" if _choices(subject) else "has no operation with several implementations"
+    ),
 )
 def _kernels(subject: CheckSubject) -> Comparisons:
     """Odd lengths and masks in float64; float32 and bf16 at one length, as far as an
@@ -63,14 +58,17 @@ def _kernels(subject: CheckSubject) -> Comparisons:
     """
     choices = _choices(subject)
     ran = {label: dict[str, None]() for label in choices}
-    for length, case, expected in _references(subject):
-        for label, forced in choices.items():
-            results = _forced(values_and_gradients, subject, forced, case())
-            if results is None:
-                continue
-            ran[label]["float64"] = None
-            for found, wanted in zip(results, expected, strict=True):
-                yield from each(_on_cpu(found), wanted, f" by {label} at length {length}")
+    for length in subject.lengths(*LENGTHS):
+        for real in {length, (length + 1) // 2}:
+            case = partial(_case, subject, length, real)
+            with using(REFERENCE):
+                expected = values_and_gradients(*case())
+            for label, forced in choices.items():
+                results = _forced(values_and_gradients, subject, forced, case())
+                if results is None:
+                    continue
+                ran[label]["float64"] = None
+                yield from each(_on_cpu(results), expected, f" by {label} at length {length}")
     exact = Exact(subject, float32_case(subject))
     for label, forced in choices.items():
         for dtype in (torch.float32, torch.bfloat16):
@@ -81,20 +79,8 @@ def _kernels(subject: CheckSubject) -> Comparisons:
             ran[label][word(dtype)] = None
             with using(REFERENCE):
                 compare_drift(exact, dtype, _on_cpu(results), f" by {label}")
-    parts = []
-    for label, formats in ran.items():
-        words = ", ".join(formats) or "takes no tensors of these lengths and formats"
-        parts.append(f"{label}: {words}")
-    return "; ".join(parts)
-
-
-def _references(subject: CheckSubject) -> Iterator[tuple[int, Callable[[], Case], _Results]]:
-    """Cases, each with its length, what makes it and what the reference gives."""
-    for length in subject.lengths(*LENGTHS):
-        for real in {length, (length + 1) // 2}:
-            case = partial(_case, subject, length, real)
-            with using(REFERENCE):
-                yield length, case, values_and_gradients(*case())
+    nothing = "takes no tensors of these lengths and formats"
+    return "; ".join(f"{label}: {', '.join(formats) or nothing}" for label, formats in ran.items())
 
 
 def _case(subject: CheckSubject, length: int, real: int) -> Case:
@@ -112,9 +98,8 @@ def _forced(
     """What an implementation computes on the subject's device; None where it takes no such
     tensors.
     """
-    moved = [part.to(subject.device) for part in case]
     with suppress(ConfigError), using(forced):
-        return compute(*moved, **options)
+        return compute(*(part.to(subject.device) for part in case), **options)
     return None
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from subquad.nn import TokenMixer
 from subquad.registry.faults import cause
 from subquad_check.calls import (
+    Intercepting,
     NoDropout,
     Tensors,
     afresh,
@@ -80,25 +80,15 @@ class Exact:
         self.dtype = subject.dtypes[0]
         cast(self._mixer, self.dtype)
         self._x = x.to(self.dtype)
-        self._moves: dict[torch.dtype, list[dict[str, float]]] = {}
+        self.moves = cache(self._moves)
 
     @cached_property
     def results(self) -> Tensors:
         """See `real_results`."""
         return real_results(self._mixer, self._x, self._keep)
 
-    def sensitivity(self, dtype: torch.dtype, count: int) -> dict[str, float]:
-        """The largest distance from each result that `count` ways of rounding make."""
-        moves = self._moves.setdefault(dtype, [])
-        while len(moves) < count:
-            moves.append(self._move(dtype, seed=len(moves)))
-        largest = dict.fromkeys(self.results, 0.0)
-        for move in moves[:count]:
-            for key, distance in move.items():
-                largest[key] = max(largest[key], distance)
-        return largest
-
-    def _move(self, dtype: torch.dtype, seed: int) -> dict[str, float]:
+    def _moves(self, dtype: torch.dtype, seed: int) -> dict[str, float]:
+        """How far one way of rounding moves each result."""
         exact = {weight: weight.data for weight in trainable(self._mixer).values()}
         for weight, numbers in exact.items():
             weight.data = _rounded(numbers, dtype, seed)
@@ -111,8 +101,16 @@ class Exact:
                 weight.data = numbers
 
     def distances(self, results: Mapping[str, Tensor]) -> dict[str, float]:
-        """How far each of other results is from these."""
-        return {key: _distance(found, self.results[key]) for key, found in results.items()}
+        """How far each of other results is from these: the root mean square of the difference,
+        relative to that of what is expected.
+        """
+        found = dict.fromkeys(results, 0.0)
+        for key, got in results.items():
+            expected = self.results[key]
+            apart = got.to(expected.dtype) - expected
+            if apart.any():
+                found[key] = (apart.square().mean() / expected.square().mean()).sqrt().item()
+        return found
 
 
 @shows("float32 stays as near to float64 as the method allows")
@@ -125,7 +123,7 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     far = x[:, :LENGTH] + FAR_OFF, keep[:, :LENGTH]
     shifted = real_results(mixer, *far)
     del shifted["gradient"]  # a softmax with one large weight rounds it away
-    with _Unrounded():
+    with Intercepting(_unrounded):
         unrounded = real_results(*case)
     exact = Exact(subject, case)
     finding = compare_drift(exact, torch.float32, results)  # of the mixer after its call
@@ -138,16 +136,13 @@ def _precision_fp32(subject: CheckSubject) -> Finding:
     return finding
 
 
-class _Unrounded(TorchFunctionMode):
-    """Inside, nothing is cast to 16 bits."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        is_half = isinstance(result, Tensor) and result.dtype in HALF
-        for given in tensors_of(args)[:1]:
-            if is_half and given.dtype not in HALF and given.shape == result.shape:
-                return given
-        return result
+def _unrounded(result: Any, args: Any) -> Any:
+    """What was cast to 16 bits, as it was."""
+    is_half = isinstance(result, Tensor) and result.dtype in HALF
+    for given in tensors_of(args)[:1]:
+        if is_half and given.dtype not in HALF and given.shape == result.shape:
+            return given
+    return result
 
 
 @shows("bf16 autocast stays near float64 and overflows nowhere")
@@ -169,12 +164,11 @@ def _precision_bf16(subject: CheckSubject) -> Finding:
     finite(
         f"outputs and gradients under bf16 autocast, tokens {LOUD:g} times as large", *loud.values()
     )
-    larger = x + LARGER
-    ends = real_results(mixer, larger, keep, autocast=True)
+    larger = mixer, x + LARGER, keep
+    ends = real_results(*larger, autocast=True)
     finding = compare_drift(Exact(subject, case), torch.bfloat16, results)
-    exact = Exact(subject, (mixer, larger, keep))
-    last = {key: found for key, found in ends.items() if AT_END in key}
-    compare_drift(exact, torch.bfloat16, last, f", tokens {LARGER:g} larger")
+    ends = {key: found for key, found in ends.items() if AT_END in key}
+    compare_drift(Exact(subject, larger), torch.bfloat16, ends, f", tokens {LARGER:g} larger")
     return finding
 
 
@@ -194,39 +188,33 @@ def compare_drift(exact: Exact, dtype: torch.dtype, results: Tensors, by: str = 
     name = f"{word(dtype)}{by}"
     finite(f"outputs and gradients in {name}", *results.values())
     drift = exact.distances(results)
-    own = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
-    sensitivity = dict[str, float]()
-    allowed = dict[str, float]()
-    beyond = list(drift)
-    for count in range(1, ROUNDINGS + 1):
-        sensitivity = exact.sensitivity(dtype, count)
-        for key, moved in sensitivity.items():
-            allowed[key] = own + TIMES_SENSITIVITY * moved
-        beyond = [key for key in drift if not drift[key] <= allowed[key]]
+    sensitivity = dict.fromkeys(drift, 0.0)
+    allowed: dict[str, float] = {}
+    beyond: dict[str, float] = {}
+    for seed in range(ROUNDINGS):
+        moves = exact.moves(dtype, seed)
+        for key in drift:
+            sensitivity[key] = max(sensitivity[key], moves[key])
+            allowed[key] = OWN_ROUNDINGS[dtype] * torch.finfo(dtype).eps
+            allowed[key] += TIMES_SENSITIVITY * sensitivity[key]
+        beyond = {
+            key: apart / allowed[key] for key, apart in drift.items() if not apart <= allowed[key]
+        }
         if not beyond:
             break
     if beyond:
-        worst = max(beyond, key=lambda key: drift[key] / allowed[key])
+        worst = max(beyond, key=beyond.__getitem__)
         raise CheckFailed(
             f"{worst} in {name} drifts from float64 by {drift[worst]:.1e} (rms), allowed "
             f"{allowed[worst]:.1e}: rounded inputs alone move it by {sensitivity[worst]:.1e}"
         )
-    parts = []
     figures = {}
-    for key in drift:
-        parts.append(f"{key} {drift[key]:.1e}, allowed {allowed[key]:.1e}")
-        figures[f"{key}_drift"] = drift[key]
+    for key, apart in drift.items():
+        figures[f"{key}_drift"] = apart
         figures[f"{key}_sensitivity"] = sensitivity[key]
         figures[f"{key}_allowed"] = allowed[key]
+    parts = [f"{key} {apart:.1e}, allowed {allowed[key]:.1e}" for key, apart in drift.items()]
     return Finding("; ".join(parts), figures)
-
-
-def _distance(got: Tensor, expected: Tensor) -> float:
-    """Root mean square of the difference, relative to that of what is expected."""
-    got = got.to(expected.dtype)
-    if torch.equal(got, expected):
-        return 0.0
-    return ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
 
 
 def float32_case(subject: CheckSubject) -> Case:
@@ -236,47 +224,39 @@ def float32_case(subject: CheckSubject) -> Case:
     length = subject.at_most(LONG)
     mixer = subject.build(max_len=length, dtype=torch.float32)
     x = subject.tokens(2, length, dtype=torch.float32) + OFFSET
-    keep = padded(length, (length, max(1, length - 37)))
     few = x[:, :LENGTH]
     if draws(mixer, few):
         raise NotTested(
-            ", because it draws random numbers in evaluation (determinism), others in each format"
+            "not tested, because it draws random numbers in evaluation (determinism), others in "
+            "each format"
         )
     mixer.train("training" in settled_modes(mixer, few))
-    return mixer, x, keep
+    return mixer, x, padded(length, (length, max(1, length - 37)))
 
 
 def real_results(mixer: TokenMixer, x: Tensor, keep: Tensor, *, autocast: bool = False) -> Tensors:
-    """Outputs at real tokens, also in evaluation, and gradients of their weighted sum by the
-    tokens.
+    """Outputs at real tokens, also in evaluation and of the last tokens by steps (of half of them
+    where there are few), and gradients of their weighted sum by the tokens.
     """
-    x = x.detach().clone().requires_grad_()
+    tokens = x.detach().clone().requires_grad_()
     with NoDropout():  # a checkpoint calls it once more for the gradient
-        result = call(afresh(mixer), x, keep, autocast=autocast)
-        grad = gradients(total(result, keep), {"tokens": x})["tokens"]
+        result = call(afresh(mixer), tokens, keep, autocast=autocast)
+        grad = gradients(total(result, keep), {"tokens": tokens})["gradient by tokens"]
     out = result.out.detach()
     found = {"output": out[keep], "gradient": grad[keep], AT_END: out[:1, -END:]}
-    if mixer.training:
-        with torch.no_grad():
-            found["output in evaluation"] = call(mixer.eval(), x, keep, autocast=autocast).out[keep]
-        mixer.train()
-    if mixer.caches:
-        found["output of steps"] = _decoded(mixer, x.detach(), autocast)
-        found[f"{AT_END} of steps"] = found["output of steps"][:, -END:]
-    return found
-
-
-def _decoded(mixer: TokenMixer, x: Tensor, autocast: bool) -> Tensor:
-    """Outputs of the last tokens, each by a step; of half of them where there are few."""
-    length = x.shape[1]
-    start = length - min(DECODED, length // 2)
     is_training = mixer.training
     mixer.eval()
-    try:
+    if is_training:
+        with torch.no_grad():
+            found["output in evaluation"] = call(mixer, x, keep, autocast=autocast).out[keep]
+    if mixer.caches:
+        length = x.shape[1]
+        start = length - min(DECODED, length // 2)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
-            return decoded(mixer, x, start)[:, start - 1 :]
-    finally:
-        mixer.train(is_training)
+            steps = decoded(mixer, x.detach(), start)[:, start - 1 :]
+        found |= {"output of steps": steps, f"{AT_END} of steps": steps[:, -END:]}
+    mixer.train(is_training)
+    return found
 
 
 def _rounded(x: Tensor, dtype: torch.dtype, seed: int) -> Tensor:

@@ -5,7 +5,8 @@ calls.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from inspect import unwrap
 from itertools import permutations
 from typing import Any
@@ -27,7 +28,16 @@ from subquad_check.calls import (
     tensors_of,
 )
 from subquad_check.cases import compares, shows
-from subquad_check.meter import ROUNDING, CheckFailed, Comparison, Comparisons, Finding
+from subquad_check.meter import (
+    ROUNDING,
+    CheckFailed,
+    Comparison,
+    Comparisons,
+    Finding,
+    Meter,
+    each,
+    word,
+)
 from subquad_check.subject import MAX_LEN, CheckSubject
 
 LENGTH = 13
@@ -50,19 +60,17 @@ def _state_round_trip(subject: CheckSubject) -> Comparisons:
     """Through safetensors, strictly, into a mixer built with another seed, which has been called:
     equal outputs, bit for bit.
     """
-    mixer = subject.build(dtype=SINGLE)
+    mixer, x, _ = subject.case(LENGTH, SINGLE)
     other = subject.build(dtype=SINGLE, seed=1)
-    x, _ = subject.pair(LENGTH, SINGLE)
     for _ in modes(other):
         outputs(other, x)
     outputs(other, x)  # in evaluation again, where some keep what follows from their weights
     count = _transfer(mixer, other)
-    for mode, _ in zip(modes(mixer), modes(other), strict=True):
-        yield (
-            f"output in {mode} of a mixer that loaded the state",
-            outputs(other, x),
-            outputs(mixer, x),
-        )
+    found, expected = (
+        {f"output in {mode}": outputs(built, x) for mode in modes(built)}
+        for built in (other, mixer)
+    )
+    yield from each(found, expected, " of a mixer that loaded the state")
     return f"{count} tensors"
 
 
@@ -75,12 +83,13 @@ def _state_registered(subject: CheckSubject) -> Finding:
     built = mixer.state_dict()
     unmoved = _plain_tensors(mixer)
     _use(mixer, subject)
-    _check_growth(mixer, subject)
+    _check_growth(mixer, partial(_use, mixer, subject), "with each call")
+    _check_tables(subject)
     made = set(mixer.state_dict()) - set(built)
     if made:
-        names = ", ".join(sorted(made))
         raise CheckFailed(
-            f"the first call makes {names}: optimisers, DDP and checkpoints need it when built"
+            f"the first call makes {', '.join(sorted(made))}: optimisers, DDP and checkpoints "
+            "need it when built"
         )
     other = subject.build(seed=1)
     _use(other, subject, seed=5)
@@ -91,40 +100,36 @@ def _state_registered(subject: CheckSubject) -> Finding:
             raise CheckFailed(f"{name} holds a tensor that is neither a parameter nor a buffer")
     if kept:
         _check_moves(subject, ", ".join(kept))
-    parameters = len(list(mixer.parameters()))
-    return Finding(f"{parameters} parameters, {len(list(mixer.buffers()))} buffers")
+    return Finding(
+        f"{len(list(mixer.parameters()))} parameters, {len(list(mixer.buffers()))} buffers"
+    )
 
 
 def _use(
     mixer: TokenMixer, subject: CheckSubject, *, seed: int = 1, dtype: torch.dtype | None = None
 ) -> list[Tensor]:
     """What it returns in both modes and in decoding."""
-    length = subject.at_most(LENGTH)
-    x = subject.tokens(2, length, seed=seed, dtype=dtype)
-    _, keep = subject.pair(length)
+    _, keep = subject.pair(LENGTH)
+    x = subject.tokens(*keep.shape, seed=seed, dtype=dtype)
     found = list(_in_each_mode(mixer, x, keep).values())
     if mixer.caches:
         out, cache = mixer.prefill(beginning(x, 1))
         after, _ = mixer.step(x[:, 0], cache)
-        found.append(out.detach())
-        found.append(after.detach())
+        found += [out.detach(), after.detach()]
     return found
 
 
 def _attributes(mixer: TokenMixer) -> Iterator[tuple[str, Any]]:
     """What its modules hold as plain attributes, by place."""
     for place, module in mixer.named_modules():
-        prefix = f"{place}." if place else ""
         for name, value in vars(module).items():
             if name not in _REGISTERED:
-                yield f"{prefix}{name}", value
+                yield f"{place}.{name}".lstrip("."), value
 
 
 def _plain_tensors(mixer: TokenMixer) -> dict[str, list[Tensor]]:
     """Tensors that are neither parameters nor buffers, by the attribute that holds them."""
-    registered = set[int]()
-    for tensor in (*mixer.parameters(), *mixer.buffers()):
-        registered.add(id(tensor))
+    registered = set(map(id, [*mixer.parameters(), *mixer.buffers()]))
     found = defaultdict(list)
     for name, value in _attributes(mixer):
         for tensor in tensors_of(value):
@@ -135,14 +140,12 @@ def _plain_tensors(mixer: TokenMixer) -> dict[str, list[Tensor]]:
 
 def _are_equal(tensors: list[Tensor], others: list[Tensor]) -> bool:
     """Whether they hold the same numbers, and none belongs to a graph."""
-    if len(tensors) != len(others):
-        return False
-    for tensor, other in zip(tensors, others, strict=True):
-        if tensor.requires_grad or tensor.layout != other.layout:
-            return False
-        if not torch.equal(tensor.to_dense(), other.to_dense()):
-            return False
-    return True
+    return len(tensors) == len(others) and all(
+        not tensor.requires_grad
+        and tensor.layout == other.layout
+        and torch.equal(tensor.to_dense(), other.to_dense())
+        for tensor, other in zip(tensors, others, strict=True)
+    )
 
 
 def _check_moves(subject: CheckSubject, kept: str) -> None:
@@ -158,44 +161,49 @@ def _check_moves(subject: CheckSubject, kept: str) -> None:
         other.load_state_dict(mixer.state_dict())
         expected = _use(other, subject, dtype=after)
         cast(mixer, after)
-        moved = _use(mixer, subject, dtype=after)
-        close = MOVED[after]
-        for got, wanted in zip(moved, expected, strict=True):
-            if got.dtype != after or not torch.allclose(got, wanted, rtol=close, atol=close):
-                raise CheckFailed(f"{kept}: a call in {before} spoils those in {after}")
+        meter = Meter(MOVED[after])
+        for got, wanted in zip(_use(mixer, subject, dtype=after), expected, strict=True):
+            meter.compare(f"{kept}: output after a call in {word(before)}", got, wanted)
+        meter.finding()
 
 
-def _check_growth(mixer: TokenMixer, subject: CheckSubject) -> None:
-    """By calls of a length that is known, or of a shorter one, for which one table is enough.
-
-    Raises:
-        CheckFailed: something that it keeps becomes larger. A table for each length may be a dict.
+def _check_tables(subject: CheckSubject) -> None:
+    """By calls of a length that is known, or of a shorter one, for which one table is enough; a
+    table for each length may be a dict.
     """
-    sizes = _sizes(mixer)
-    _use(mixer, subject)
-    _compare_sizes(mixer, sizes, "with each call")
     most = subject.at_most(LONGEST)
     mixer = subject.build_for(most)
     x = subject.tokens(1, most)
-    for keyed, when in ((False, "with each new length"), (True, "with each other length")):
-        for length in range(most, 1, -1):
-            if length == most // 2:
-                sizes = _sizes(mixer, keyed)
-            with torch.no_grad():
-                call(mixer, beginning(x, length))
-        _compare_sizes(mixer, sizes, when, keyed)
+
+    @torch.no_grad()
+    def use(lengths: Iterable[int]) -> None:
+        for length in lengths:
+            call(mixer, beginning(x, length))
+
+    lengths = range(most, 1, -1)
+    half = len(lengths) // 2
+    use(lengths[:half])
+    _check_growth(mixer, partial(use, lengths[half:]), "with each new length", keyed=False)
+    _check_growth(mixer, partial(use, lengths), "with each other length")
 
 
-def _compare_sizes(
-    mixer: TokenMixer, before: dict[str, int], when: str, keyed: bool = True
+def _check_growth(
+    mixer: TokenMixer, use: Callable[[], object], when: str, *, keyed: bool = True
 ) -> None:
+    """By calls that need nothing new.
+
+    Raises:
+        CheckFailed: something that it keeps becomes larger.
+    """
+    before = _sizes(mixer, keyed)
+    use()
     for name, size in _sizes(mixer, keyed).items():
         known = before.get(name, size)
         if size > known:
             raise CheckFailed(f"{name} grows {when}: {known}, then {size}")
 
 
-def _sizes(mixer: TokenMixer, keyed: bool = True) -> dict[str, int]:
+def _sizes(mixer: TokenMixer, keyed: bool) -> dict[str, int]:
     """Numbers in each buffer and tensor, and elements of each list and the like: the mixer's, its
     classes' and those of the files in which these stand.
 
@@ -234,7 +242,8 @@ def _state_hidden(subject: CheckSubject) -> Comparisons:
 def _after_others(
     mixer: TokenMixer, subject: CheckSubject, mode: str, compared: Iterable[str], reason: str
 ) -> Iterator[Comparison]:
-    """Other batches, called in a mode, change no buffer and no later result.
+    """Other batches of several lengths, called in a mode, and many where the mixer counts its
+    calls, change no buffer and no later result.
 
     Args:
         compared: modes in which results are compared.
@@ -244,36 +253,30 @@ def _after_others(
     before = _state(mixer)
     first = _in_each_mode(mixer, x, keep, compared)
     mixer.train(MODES[mode])
-    _call_between(mixer, subject)
+    counted = _numbers(mixer)
+    for seed, longest in enumerate(BETWEEN, 7):
+        call(mixer, 2 * subject.tokens(3, subject.at_most(longest), seed=seed) + 1)
+    if _numbers(mixer) != counted:
+        few = subject.tokens(1, subject.at_most(2))
+        with torch.no_grad():
+            for _ in range(MANY_CALLS):
+                call(mixer, few)
     for name in _changed(mixer, before):
         raise CheckFailed(f"{name} changed {reason}")
-    for later, again in _in_each_mode(mixer, x, keep, compared).items():
-        yield f"output in {later} after other batches in {mode}", again, first[later]
+    later = _in_each_mode(mixer, x, keep, compared)
+    yield from each(later, first, f" after other batches in {mode}")
 
 
 def _in_each_mode(
     mixer: TokenMixer, x: Tensor, keep: Mask, compared: Iterable[str] = MODES
 ) -> Tensors:
-    """Outputs by the mode; it ends in evaluation."""
+    """Outputs by name; it ends in evaluation."""
     found = {}
     for mode in compared:
         mixer.train(MODES[mode])
-        found[mode] = call(mixer, x, keep).out.detach()
+        found[f"output in {mode}"] = call(mixer, x, keep).out.detach()
     mixer.eval()
     return found
-
-
-def _call_between(mixer: TokenMixer, subject: CheckSubject) -> None:
-    """Calls with other batches of several lengths, and many where the mixer counts its calls."""
-    counted = _numbers(mixer)
-    for seed, longest in enumerate(BETWEEN, 7):
-        call(mixer, 2 * subject.tokens(3, subject.at_most(longest), seed=seed) + 1)
-    if _numbers(mixer) == counted:
-        return
-    few = subject.tokens(1, subject.at_most(2))
-    with torch.no_grad():
-        for _ in range(MANY_CALLS):
-            call(mixer, few)
 
 
 def _numbers(mixer: TokenMixer) -> dict[str, int | float]:
@@ -306,8 +309,7 @@ def _state_declared(subject: CheckSubject) -> Comparisons:
     _transfer(mixer, other)
     x = subject.tokens(2, length)
     expected = _in_each_mode(mixer, x, None)
-    for later, out in _in_each_mode(other, x, None).items():
-        yield f"output in {later} after loading the state", out, expected[later]
+    yield from each(_in_each_mode(other, x, None), expected, " after loading the state")
     reason = "in a call in evaluation, after training"
     yield from _after_others(mixer, subject, mode, [mode], reason)
     return f"state in {', '.join(changed)}"
@@ -319,32 +321,27 @@ def _state(mixer: TokenMixer) -> Tensors:
 
 def _changed(mixer: TokenMixer, before: Tensors) -> list[str]:
     """Names in the state that are new, or whose tensor is another one."""
-    names = []
-    for name, value in mixer.state_dict().items():
-        known = before.get(name)
-        if known is None or not torch.equal(value, known):
-            names.append(name)
-    return names
+    return [
+        name
+        for name, value in mixer.state_dict().items()
+        if name not in before or not torch.equal(value, before[name])
+    ]
 
 
 def _transfer(mixer: TokenMixer, other: TokenMixer) -> int:
     """Load `mixer`'s state into `other` as a checkpoint does: tied tensors once. Returns how
     many tensors there are.
     """
-    state = mixer.state_dict(keep_vars=True)
     first: dict[int, str] = {}
     sources = {}
     once = {}
-    for name, value in state.items():
-        source = first.setdefault(id(value), name)
-        sources[name] = source
-        once[source] = state[source].detach().clone(memory_format=torch.contiguous_format)
+    for name, value in mixer.state_dict(keep_vars=True).items():
+        sources[name] = first.setdefault(id(value), name)
+        once[sources[name]] = value.detach().clone(memory_format=torch.contiguous_format)
     saved = load(save(once))
-    found = other.load_state_dict(
+    missing, unexpected = other.load_state_dict(
         {name: saved[source] for name, source in sources.items()}, strict=False
     )
-    missing = found.missing_keys
-    unexpected = found.unexpected_keys
     if missing or unexpected:
         raise CheckFailed(
             "the state dict depends on the seed or on past calls: "

@@ -32,22 +32,26 @@ def _process_kept(subject: CheckSubject) -> Finding:
 
     Building and training may draw from torch's generator, but must not set it.
     """
-    states = []
+    states: list[dict[str, torch.Tensor]] = []
     with switches_kept():
         for i in (0, 1):
             for switch in SWITCHES.values():
                 if switch.values:
                     switch.write(switch.values[i])
             torch.manual_seed(i)
-            states.append(_states(subject))
+            kept = {name: switch.read() for name, switch in SWITCHES.items()}
+            states.append({})
+            for step in _steps(subject):
+                for name, switch in SWITCHES.items():
+                    if switch.read() != kept[name]:
+                        raise CheckFailed(f"{step} changes {name}, which the whole process shares")
+                states[i][step] = torch.get_rng_state()
     first, second = states
     for step, state in first.items():
-        other = second.get(step)
-        if other is not None and torch.equal(state, other):
+        if step in second and torch.equal(state, second[step]):
             raise CheckFailed(f"{step} sets the seed of torch's generator")
     meter = Meter(subject.at_least(ROUNDING))
-    for comparison in _beside_others(subject):
-        meter.compare(*comparison)
+    meter.compare_all(_beside_others(subject))
     return meter.finding(f"{len(SWITCHES)} settings, {', '.join(first)}")
 
 
@@ -95,22 +99,6 @@ def _in_a_fork(compute: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
         content = file.read()
     os.waitpid(process, 0)
     return torch.load(io.BytesIO(content)) if content else []
-
-
-def _states(subject: CheckSubject) -> dict[str, torch.Tensor]:
-    """The state of torch's generator after each step of using a mixer.
-
-    Raises:
-        CheckFailed: a step changes another setting of the process.
-    """
-    kept = {name: switch.read() for name, switch in SWITCHES.items()}
-    states = {}
-    for step in _steps(subject):
-        for name, switch in SWITCHES.items():
-            if switch.read() != kept[name]:
-                raise CheckFailed(f"{step} changes {name}, which the whole process shares")
-        states[step] = torch.get_rng_state()
-    return states
 
 
 def _steps(subject: CheckSubject) -> Iterator[str]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from subquad.errors import ConfigError, PluginError, SubquadError
 from subquad.plugin.effect import default_of, effect_of, extra_of, same
 from subquad.registry.faults import cause
-from subquad_check.calls import call, changed, decoded, outputs, passes, settled_modes
+from subquad_check.calls import Form, alike, call, decoded, outputs, passes, settled_modes
 from subquad_check.cases import compares
 from subquad_check.checks.influence import before_cuts
-from subquad_check.checks.padding import padding_masks
+from subquad_check.checks.samples import other_padding, padding_masks
 from subquad_check.meter import (
     ROUNDING,
     CheckFailed,
@@ -36,26 +35,6 @@ AMPLIFIED = 1e-4
 """Allowed: at its bounds a parameter may enlarge rounding a lot."""
 LARGE = 64
 """Whole numbers above are left out: a size of a million would be built."""
-
-
-def _check_bounds(config: type[BaseModel]) -> None:
-    """Defaults and search ranges are within the parameters' own bounds.
-
-    Raises:
-        CheckFailed: one is not.
-    """
-    for name, spec in config.model_fields.items():
-        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
-        given = _searched(spec)
-        if not spec.is_required():
-            given["its default"] = default_of(spec)
-        for what, value in given.items():
-            try:
-                kind.validate_python(value, strict=True)
-            except ValidationError as error:
-                raise CheckFailed(
-                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
-                ) from None
 
 
 def _searched(spec: FieldInfo) -> dict[str, Any]:
@@ -80,25 +59,38 @@ def _parameter_values(subject: CheckSubject) -> Comparisons:
 
     What a mixer refuses when it is built, it need not keep. Samples are not told apart here: a
     published form that mixes them may be a parameter, and fails where it is asked for.
+
+    Raises:
+        CheckFailed: a default or a search range is not within the parameter's own bounds.
     """
-    _check_bounds(type(subject.config))
-    broken = _broken_claims(subject)
+    for name, spec in type(subject.config).model_fields.items():
+        kind = TypeAdapter[Any](Annotated[spec.annotation, name, *spec.metadata])  # pyright: ignore
+        given = _searched(spec)
+        if not spec.is_required():
+            given["its default"] = default_of(spec)
+        for what, value in given.items():
+            try:
+                kind.validate_python(value, strict=True)
+            except ValidationError as error:
+                raise CheckFailed(
+                    f"{name}: {what}, {value!r}, is refused: {error.errors()[0]['msg']}"
+                ) from None
+    _check_own(subject)
     tried = 0
     for values in other_values(subject):
         other = built_with(subject, values)
         if other is None:
             continue
         tried += 1
-        yield from _claims(
-            other, ", ".join([f"{name} = {value!r}" for name, value in values.items()]), broken
-        )
+        words = ", ".join([f"{name} = {value!r}" for name, value in values.items()])
+        yield from _claims(other, words)
     return f"{tried} values"
 
 
 @compares("other widths and heads keep the claims", excluded=_is_variant)
 def _other_sizes(subject: CheckSubject) -> Comparisons:
     """One head, and more channels and heads. What cannot be built so is left alone."""
-    broken = _broken_claims(subject)
+    _check_own(subject)
     tried = []
     dim = subject.dim
     heads = subject.num_heads
@@ -110,7 +102,7 @@ def _other_sizes(subject: CheckSubject) -> Comparisons:
             continue
         words = f"width {width}, heads {number}"
         tried.append(words)
-        yield from _claims(other, words, broken)
+        yield from _claims(other, words)
     return "; ".join(tried)
 
 
@@ -119,10 +111,15 @@ def other_values(subject: CheckSubject) -> Iterator[dict[str, Any]]:
     config = type(subject.config)
     now = subject.config.model_dump(mode="json")
     for name, spec in config.model_fields.items():
-        given = now[name]
-        known = [given]
-        needed = _needed(config, name, now)
-        for value in _candidates(spec, given):
+        known = [now[name]]
+        # values of other parameters with which this one has an effect, as far as they are listed
+        conditions, *_ = effect_of(config, name)
+        needed = {
+            condition.key: condition.values[0]
+            for condition in conditions
+            if not condition.holds(now[condition.key]) and not condition.but
+        }
+        for value in _candidates(spec, now[name]):
             if not any(same(value, other) for other in known):
                 known.append(value)
                 yield {**needed, name: value}
@@ -133,9 +130,8 @@ def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
     bounds = []
     values = [*_listed(spec.annotation), *_searched(spec).values()]
     for limit in spec.metadata:
-        name = _LIMITS.get(type(limit))
-        if name:
-            bounds.append(getattr(limit, name))
+        if isinstance(limit, (Ge, Gt, Le, Lt)):
+            bounds += asdict(limit).values()
         if isinstance(limit, (Ge, Le)):
             values.append(bounds[-1])
     for value in values:
@@ -145,9 +141,6 @@ def _candidates(spec: FieldInfo, now: Any) -> Iterator[Any]:
         yield sum(bounds) / 2
     elif len(bounds) == 2 and isinstance(now, int):
         yield from (now - 1, now + 1)
-
-
-_LIMITS = {Ge: "ge", Gt: "gt", Le: "le", Lt: "lt"}
 
 
 def _listed(annotation: Any) -> Iterator[Any]:
@@ -163,17 +156,6 @@ def _listed(annotation: Any) -> Iterator[Any]:
     for kind in kinds:
         if get_args(kind):
             yield from _listed(kind)
-
-
-def _needed(config: type, name: str, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of other parameters with which this one has an effect, as far as they are listed."""
-    conditions, *_ = effect_of(config, name)
-    needed = {}
-    for condition in conditions:
-        key = condition.key
-        if not condition.holds(now[key]) and not condition.but:
-            needed[key] = condition.values[0]
-    return needed
 
 
 def built_with(subject: CheckSubject, values: Mapping[str, Any]) -> CheckSubject | None:
@@ -199,44 +181,33 @@ _REFUSALS = (ValueError, AssertionError)
 """With which constructors refuse a value."""
 
 
-def _broken_claims(subject: CheckSubject) -> set[str]:
-    """Labels of comparisons that fail with its own parameters and sizes, numbers left out: other
-    checks tell these.
+def _check_own(subject: CheckSubject) -> None:
+    """With its own parameters and sizes.
 
     Raises:
-        NotApplicable: it cannot be called so.
+        NotApplicable: a claim does not hold there, which other checks tell.
     """
     subject.first_call(subject.dtype)
-    broken = set()
+    meter = Meter(subject.at_least(ROUNDING))
     try:
-        for label, *tensors in _compared(subject, "as given"):
-            meter = Meter(subject.at_least(ROUNDING))
-            meter.compare(label, *tensors)
-            if meter.failed:
-                broken.add(_without_numbers(label))
+        meter.compare_all(_compared(subject, "as given"))
+        meter.finding()
     except Exception as failure:
         raise NotApplicable(f"another check tells: {named_cause(failure)}") from failure
-    return broken
 
 
-def _without_numbers(label: str) -> str:
-    return re.sub(r"\d+", "", label)
-
-
-def _claims(subject: CheckSubject, words: str, broken: set[str]) -> Iterator[Comparison]:
+def _claims(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     """Comparisons of a subject's claims, none where its call refuses in words.
 
     Args:
         words: what is special about it.
-        broken: labels of those that are left out.
 
     Raises:
         CheckFailed: it cannot be called.
     """
     try:
         for label, *tensors in _compared(subject, words):
-            if _without_numbers(label) not in broken:
-                yield f"{label}, {words}", *tensors
+            yield f"{label}, {words}", *tensors
     except SubquadError as error:
         if not isinstance(error, PluginError):
             raise
@@ -252,29 +223,23 @@ def _compared(subject: CheckSubject, words: str) -> Iterator[Comparison]:
     length = subject.at_most(LENGTH)
     x = subject.tokens(3, length)
     keep = padding_masks(length)["both sides"]
-    passes(words, mixer, x, None)
-    passes(words, mixer, x, keep)
+    for mask in (None, keep):
+        passes(words, mixer, x, mask)
     with torch.no_grad():
-        first = call(mixer, x, keep)
-        second = call(mixer, x, keep, seed=1)
-    yield "a second call in evaluation", second.out, first.out
-    for mode in settled_modes(mixer, x):
-        if subject.facts.padding_invariant:
-            expected = outputs(mixer, x, keep)
-            got = outputs(mixer, changed(x, ~keep), keep)
-            label = f"output at real tokens in {mode}, other content in the padding"
-            yield label, got[keep], expected[keep]
-            real = keep[2]
-            got = outputs(mixer, x, keep, dropout=False)[2, real]
-            expected = outputs(mixer, x[2:, real], dropout=False)[0]
-            yield f"output of a sample with padding around it in {mode}", got, expected
-        if subject.causal:
-            cuts = range(1, length)
-            batch = x[:1].repeat(len(cuts), 1, 1)
+        first, second = (call(mixer, x, keep, seed=seed).out for seed in (0, 1))
+    yield "a second call in evaluation", second, first
+    if subject.facts.padding_invariant:
+        yield from alike(mixer, x, keep, other_padding(x, keep), about=", other padding")
+        around = {"with padding around it": Form(x, keep, (slice(2, 3), keep[2]))}
+        yield from alike(mixer, x[2:, keep[2]], None, around, dropout=False)
+    if subject.causal:
+        cuts = range(1, length)
+        batch = x[:1].repeat(len(cuts), 1, 1)
+        for mode in settled_modes(mixer, x):
             yield from before_cuts(mixer, batch, None, cuts, outputs(mixer, batch), mode)
-        elif subject.facts.permutation_equivariant:
-            expected = outputs(mixer, x, dropout=False)
-            got = outputs(mixer, x.flip(1), dropout=False)
-            yield f"outputs of reversed tokens in {mode}", got.flip(1), expected
+    elif subject.facts.permutation_equivariant:
+        order = torch.arange(length).flip(0)
+        turned = {"of reversed tokens": Form(x[:, order], plain=(slice(None), order))}
+        yield from alike(mixer, x, None, turned, dropout=False)
     if mixer.caches and length > 1:
         yield "outputs of decoding", decoded(mixer, x, min(START, length - 1)), outputs(mixer, x)

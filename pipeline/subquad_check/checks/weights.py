@@ -5,6 +5,7 @@ those that exist.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import cast
 
 from torch import Tensor
 
@@ -23,35 +24,30 @@ def _parameters_used(subject: CheckSubject) -> Finding:
     """
     rules = _checked_rules(subject)
     last = subject.build(num_layers=1)
-    grads = {
-        ("a last layer", name): grad for name, grad in _training_gradients(last, subject).items()
-    }
+    alone = _training_gradients(last, subject)
     frozen = _training_gradients(last, subject, below=False)
     lost = [name for name, grad in frozen.items() if grad is None]
     if lost != list(frozen):  # a reentrant checkpoint has none at all
         for name in lost:
-            if grads["a last layer", name] is not None:
+            if alone[name] is not None:
                 raise CheckFailed(f"no gradient for {name} where nothing below is trained")
-    stacked = len(LAYERS)
+    found = [("a last layer", name, grad) for name, grad in alone.items()]
     for place, grad in _training_gradients(subject.altered(stacked=True).build(), subject).items():
-        layer, _, name = place.removeprefix("layers.").partition(".")
-        grads[f"the {layer} of {stacked}", name] = grad
+        _, layer, name = place.split(".", 2)
+        found.append((f"the {layer} of {len(LAYERS)}", name, grad))
     unused = defaultdict[str, list[str]](list)
-    zero: list[str] = []
-    for (where, name), grad in grads.items():
+    for where, name, grad in found:
         if grad is None:
             unused[name].append(where)
-        elif not grad.any() and name not in zero:
-            zero.append(name)
-    layers = 1 + stacked
+    layers = 1 + len(LAYERS)
     if unused:
-        words = []
-        for name, places in unused.items():
-            if len(places) < layers:
-                name += f" (in {' and '.join(places)})"
-            words.append(name)
+        words = [
+            name if len(places) == layers else f"{name} (in {' and '.join(places)})"
+            for name, places in unused.items()
+        ]
         raise CheckFailed(f"no gradient for {', '.join(words)}")
-    words = f"{len(grads) // layers} weights, {rules} rules"
+    zero = list(dict.fromkeys(name for _, name, grad in found if not cast(Tensor, grad).any()))
+    words = f"{len(found) // layers} weights, {rules} rules"
     if zero:
         words += f", zero for {', '.join(zero)}"
     return Finding(words, {"zero": zero})
@@ -87,8 +83,5 @@ def _training_gradients(
     x, keep = subject.pair(MAX_LEN)
     network.train()
     result = call(network, x.requires_grad_(below), keep)
-    value = weighted(result.out).sum()
-    for name, loss in result.losses.items():
-        if network.loss_weights.get(name):
-            value = value + loss.sum()
-    return backward(value, trainable(network))
+    losses = [loss.sum() for name, loss in result.losses.items() if network.loss_weights.get(name)]
+    return backward(sum(losses, weighted(result.out).sum()), trainable(network))

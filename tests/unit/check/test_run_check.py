@@ -136,7 +136,7 @@ def test_one_cause_is_one_failure_and_the_rest_is_not_tested(mixer, reason):
     notes = dict(certificate.notes("not proven"))
     (note,) = notes
     assert f": not tested, because {reason}" in note
-    assert "batch-outputs" in note
+    assert "strides" in note
     assert notes[note] == ""
     assert found["leak"].status == "passed"
     assert not certificate.holds
