@@ -101,8 +101,9 @@ def _choices(option: Schema) -> list[Any]:
 
 
 def _words(node: Schema, root: Schema) -> str:
-    words = {_option_words(option, root): None for option in _options(node, root)}
-    return " or ".join(filter(None, words))
+    return " or ".join(
+        filter(None, {_option_words(option, root): None for option in _options(node, root)})
+    )
 
 
 def _option_words(node: Schema, root: Schema) -> str:

@@ -150,8 +150,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
             # an axis over a parameter lies over that of its component
             upper, lower = sorted((axis, other), key=lambda axis: len(axis.path))
             if not is_former and upper.owns(lower.path):
-                message = f"sets the same as the axis {other.key}"
-                raise given.wrong(f"{message}; keep one of them")
+                raise given.wrong(f"sets the same as the axis {other.key}; keep one of them")
         axes[name] = axis
         anew.add(name)
     if SEED in axes:

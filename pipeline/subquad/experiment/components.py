@@ -125,8 +125,9 @@ def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
     for setting in parse_overrides(overrides, cwd):
         *above, key = setting.path
         if above != ["dataset", "params"]:
-            message = f"{name} is a data set, which has dataset.params.KEY=VALUE only"
-            raise ConfigError(f"{setting.origin}: {message}")
+            raise ConfigError(
+                f"{setting.origin}: {name} is a data set, which has dataset.params.KEY=VALUE only"
+            )
         params[str(key)] = setting.value
     paths = {(name,) for name in path_fields(found.plugin.config)}
     return found, parameters(found, absolute_paths(params, (), NO_MARKS, cwd, paths))
@@ -220,6 +221,7 @@ def keys_of(data: Mapping[str, Any], marks: Marks, resolve: Resolve) -> Known:
         params = (*path, "params")
         with suppress(UserError):
             if isinstance(name, str):
-                found = resolved(path, name, marks, Path.cwd(), resolve)
-                known |= known_keys(found.plugin.config, params)
+                known |= known_keys(
+                    resolved(path, name, marks, Path.cwd(), resolve).plugin.config, params
+                )
     return known

@@ -90,8 +90,7 @@ def _places(key: str, parent: KeyPath, known: Known) -> str:
             everywhere.append(place)
             if path[:depth] == parent:
                 below.append(place)
-    places = below or everywhere
-    return " or ".join(places[:3])
+    return " or ".join((below or everywhere)[:3])
 
 
 def _other_name(key: str) -> str:

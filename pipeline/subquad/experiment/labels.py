@@ -15,8 +15,7 @@ from subquad.registry.faults import blamed
 
 def safe_label(text: str) -> str:
     """A label made of any text: only what every file system takes."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", text)
-    return safe.strip("._-") or "value"
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
 
 
 def plugin_label(name: str) -> str:
@@ -43,7 +42,7 @@ def dataset_label(
     assert isinstance(resolved.plugin, DatasetPlugin)
     with blamed(f"{resolved.found} cannot say its label"):
         own = resolved.plugin.label(config)
-    named_by = [name for name in resolved.plugin.named_by if name in params]
+    named_by = (name for name in resolved.plugin.named_by if name in params)
     return safe_label(own) if own else default, tuple(named_by)
 
 

@@ -60,16 +60,14 @@ class Given:
 
     def at(self, key: str | int) -> Given:
         """What stands below it; None where there is nothing."""
-        path = (*self.path, key)
-        return Given(get(self.value, (key,)), path, self.marks)
+        return Given(get(self.value, (key,)), (*self.path, key), self.marks)
 
     def items(self) -> list[tuple[Any, Given]]:
         """The entries of a mapping or list, by their keys or numbers."""
-        found: list[tuple[Any, Given]] = []
-        for key, value in children(self.value):
-            path = (*self.path, key)
-            found.append((key, Given(value, path, self.marks)))
-        return found
+        return [
+            (key, Given(value, (*self.path, key), self.marks))
+            for key, value in children(self.value)
+        ]
 
     def entries(self) -> list[Given]:
         """The entries of a list."""
@@ -99,8 +97,7 @@ class Given:
             return
         for key, entry in self.items():
             if key not in known:
-                hint = suggest_key(entry.path, {self.path: known})
-                raise entry.wrong(f"unknown key{hint}")
+                raise entry.wrong(f"unknown key{suggest_key(entry.path, {self.path: known})}")
 
 
 def top_of(tree: Tree) -> Given:
@@ -228,8 +225,7 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
     for key in loc:
         if schema_at(model, (*kept, key)) is None:
             break
-        is_list = isinstance(get(data, kept), (list, tuple))
-        if isinstance(key, int) and not is_list:
+        if isinstance(key, int) and not isinstance(get(data, kept), (list, tuple)):
             break  # one value for a list of one
         kept = (*kept, key)
     return kept
@@ -243,13 +239,10 @@ def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     words = allowed(model, path) or "another kind of value"
     message = f"got {shown(value)}, must be {words}"
     if isinstance(value, str):
-        takes_words = words.startswith(("text", "one of"))
-        if _BARE.fullmatch(value) and not takes_words:
+        if _BARE.fullmatch(value) and not words.startswith(("text", "one of")):
             return f"{message}; leave out the quotes"
-        hint = nearest_choice(model, path, value)
-        return f"{message}{hint}"
-    is_plain = isinstance(value, (bool, int, float))
-    if is_plain and words.startswith("text"):
+        return f"{message}{nearest_choice(model, path, value)}"
+    if isinstance(value, (bool, int, float)) and words.startswith("text"):
         return f'{message}; write "{shown(value)}"'
     return message
 

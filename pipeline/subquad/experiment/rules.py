@@ -70,11 +70,12 @@ _PERIODS = (
 def _lengths(train: Train) -> Iterator[Fault]:
     """Periods that are longer than the run."""
     if train.steps is not None and train.warmup_steps >= train.steps:
-        message = (
+        yield Fault(
+            ("train", "warmup_steps"),
             f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at "
-            f"most {train.steps - 1}"
+            f"most {train.steps - 1}",
+            ("train.steps",),
         )
-        yield Fault(("train", "warmup_steps"), message, ("train.steps",))
     for key, length in _PERIODS:
         every = getattr(train, key)
         most = getattr(train, length)
@@ -189,8 +190,9 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Fault]:
         yield from _computed(experiment, *part)
     _, backbone_config = parts[("backbone",)]
     num_layers = _size(backbone_config, "num_layers") or 0
-    decoder_layers = _size(backbone_config, "decoder_layers") or 0
-    yield from _entries(experiment.mixers, max(num_layers, decoder_layers))
+    yield from _entries(
+        experiment.mixers, max(num_layers, _size(backbone_config, "decoder_layers") or 0)
+    )
     yield from _untrimmable(experiment.train, parts)
 
 

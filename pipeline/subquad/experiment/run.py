@@ -5,7 +5,7 @@ started.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -132,8 +132,9 @@ class Run:
 
     def protocol_label(self, openings: int = 1) -> str:
         """The protocol in words, with how often it has opened the test split."""
-        times = "once" if openings < 2 else f"{openings} times"
-        return _LABELS["trial" if self.is_trial else self.experiment.protocol].format(times=times)
+        return _LABELS["trial" if self.is_trial else self.experiment.protocol].format(
+            times="once" if openings < 2 else f"{openings} times"
+        )
 
     @property
     def names(self) -> dict[str, Any]:
@@ -171,9 +172,9 @@ class Run:
     @cached_property
     def parts(self) -> Parts:
         """Plugin and parameters by place: `("mixer",)` or `("mixers", 0)`."""
-        parts: dict[KeyPath, Part] = {}
-        for kind in COMPONENTS:
-            parts[(kind,)] = (getattr(self, kind), getattr(self, f"{kind}_config"))
+        parts = {
+            (kind,): (getattr(self, kind), getattr(self, f"{kind}_config")) for kind in COMPONENTS
+        }
         for number, part in enumerate(self.mixers):
             parts[("mixers", number)] = part
         return parts
@@ -229,8 +230,7 @@ class Run:
         """What tables call the data set: what its plugin says, else the plugin's name."""
         plugin = self.dataset.plugin
         assert isinstance(plugin, DatasetPlugin)
-        label = plugin.label(self.dataset_config)
-        return label or self.dataset.found.name
+        return plugin.label(self.dataset_config) or self.dataset.found.name
 
     def as_values(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by
@@ -298,12 +298,12 @@ def checked_run(
         PluginError: a plugin that cannot be used.
     """
     base = base or Path.cwd()
-    data = absolute_paths(experiment.model_dump(mode="json"), (), marks, base)
-    experiment = Experiment.model_validate_json(json.dumps(data))
+    experiment = Experiment.model_validate_json(
+        json.dumps(absolute_paths(experiment.model_dump(mode="json"), (), marks, base))
+    )
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
-        place = (*path, "name")
-        with told_at(place, marks):
+        with told_at((*path, "name"), marks):
             plugins[path] = resolved(path, component.name, marks, base, resolve)
     parts = checked_parts(experiment, plugins, marks, base, resolve)
     # A plugin whose file does not run says nothing about what fits it.
@@ -326,29 +326,30 @@ def checked_run(
 
 def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:
     """The run of an experiment as plain data; see `checked_run`."""
-    experiment = parse(tree.data, tree.marks, resolve=resolve)
-    return checked_run(experiment, tree.marks, base=base, resolve=resolve)
+    return checked_run(
+        parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=base, resolve=resolve
+    )
 
 
-def laid(run: Run, settings: Sequence[Setting]) -> Run:
-    """A run's experiment with settings laid over it. Nothing heavy is imported, and no plugin is
-    looked for again.
+def run_at(run: Run, values: Mapping[str, Any]) -> Run:
+    """A run's experiment with settings laid over it, by dotted key. Nothing heavy is imported, and
+    no plugin is looked for again.
 
     Raises:
         UserError: a plugin refuses them.
     """
-    others: dict[str, Resolved] = {}
-    for entry, (plugin, _) in zip(run.experiment.mixers, run.mixers, strict=True):
-        others[entry.name] = plugin
+    others = {
+        entry.name: plugin
+        for entry, (plugin, _) in zip(run.experiment.mixers, run.mixers, strict=True)
+    }
 
     def known(kind: str, name: str, **_: Any) -> Resolved:
         if kind == "mixer":
             return others.get(name, run.mixer)
         return getattr(run, kind)
 
-    tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), settings)
-    made = run_of(tree, None, known)
-    return replace(made, label=run.label, axes=run.axes, labels=run.labels)
+    tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), by_key(values))
+    return replace(run_of(tree, None, known), label=run.label, axes=run.axes, labels=run.labels)
 
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:

@@ -201,8 +201,7 @@ def single(layer: Sequence[Setting]) -> list[Setting]:
     for setting in layer:
         if setting.path in _SECTION_PATHS and isinstance(setting.value, dict):
             for key, value in setting.value.items():
-                path = (*setting.path, key)
-                settings.append(Setting(path, value, setting.origin))
+                settings.append(Setting((*setting.path, key), value, setting.origin))
         else:
             settings.append(setting)
     return settings
@@ -222,11 +221,11 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
         here = path[: depth + 1]
         name = "list" if isinstance(key, int) else "mapping"
         if type(place) is not _CONTAINERS[name]:
-            above = dotted(path[:depth])
-            raise setting.wrong(f"cannot be set, as {above} is not a {name}")
+            raise setting.wrong(f"cannot be set, as {dotted(path[:depth])} is not a {name}")
         if isinstance(key, int) and key >= len(place):
-            message = f"there is no such entry, the list has {len(place)}"
-            raise problem(here, message, setting.origin)
+            raise problem(
+                here, f"there is no such entry, the list has {len(place)}", setting.origin
+            )
         if here == path:
             place[key] = copy.deepcopy(setting.value)
         elif isinstance(key, str) and key not in place:
@@ -250,8 +249,7 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
         name = before.get("name")
         params = before.get("params", {})
         added = given.get("params", {})
-        is_same = given.get("name", name) == name
-        if is_same and isinstance(params, dict) and isinstance(added, dict):
+        if given.get("name", name) == name and isinstance(params, dict) and isinstance(added, dict):
             data[key] = {**before, **given, "params": {**params, **added}}
     return mark_all(given, (key,), setting.origin)
 
@@ -271,8 +269,7 @@ def _gives(layer: Sequence[Setting], path: KeyPath) -> bool:
     """Whether a layer has a value for this key."""
     for setting in layer:
         depth = len(setting.path)
-        value = get(setting.value, path[depth:])
-        if path[:depth] == setting.path and value is not None:
+        if path[:depth] == setting.path and get(setting.value, path[depth:]) is not None:
             return True
     return False
 
@@ -342,12 +339,10 @@ def absolute_paths(
         base: a folder.
         params: parameters of plugins that are paths, those of all mixers as the mixer's.
     """
-    is_entries = isinstance(value, list) and path == ("mixers",)
-    if isinstance(value, dict) or is_entries:
+    if isinstance(value, dict) or (isinstance(value, list) and path == ("mixers",)):
         made: Any = value.copy()
         for key, inner in children(value):
-            below = (*path, key)
-            made[key] = absolute_paths(inner, below, marks, base, params)
+            made[key] = absolute_paths(inner, (*path, key), marks, base, params)
         return made
     if not isinstance(value, str):
         return value
@@ -355,8 +350,7 @@ def absolute_paths(
     folder = folder_of(path, marks, base)
     if place in _PATHS or place in params:
         return absolute(value, folder)
-    is_name = place[1:] in ((), ("name",))
-    if is_name and place[0] in COMPONENTS:
+    if place[1:] in ((), ("name",)) and place[0] in COMPONENTS:
         file, colon, attribute = value.rpartition(":")
         if file.endswith(".py"):
             return f"{absolute(file, folder)}{colon}{attribute}"

@@ -199,11 +199,11 @@ def _refuse_unprintable(text: str) -> None:
     if found is None:
         return
     start = found.start()
-    line = text.count("\n", 0, start)
-    column = start - text.rfind("\n", 0, start) - 1
     raise _Refused(
         problem=f"control character U+{ord(found.group()):04X}; is this a binary file?",
-        problem_mark=yaml.Mark("", start, line, column, None, 0),
+        problem_mark=yaml.Mark(
+            "", start, text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1, None, 0
+        ),
     )
 
 
@@ -305,11 +305,8 @@ class _Reader:
         return result
 
     def sequence(self, path: KeyPath) -> list[Any]:
-        result: list[Any] = []
-        for event in self.until(events.SequenceEndEvent):
-            below = (*path, len(result))
-            result.append(self.value(below, event))
-        return result
+        entries = enumerate(self.until(events.SequenceEndEvent))
+        return [self.value((*path, number), event) for number, event in entries]
 
     def until(self, end: type[events.Event]) -> Iterator[events.Event]:
         """The events that begin an entry each, up to the end of the list or mapping."""
@@ -336,8 +333,9 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if _is_plain(text) else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if _is_plain(text) else '"'
+    )
 
 
 def _is_plain(text: str) -> bool:

@@ -147,15 +147,13 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
     cwd = Path.cwd()
     give(target)
     layers, _ = read_layers(target, cwd, registry.recipes)
-    settings = parse_overrides(overrides, cwd)
-    file = read_study(_named(layers, target), settings, resolve_given)
+    file = read_study(_named(layers, target), parse_overrides(overrides, cwd), resolve_given)
     names: dict[str, None] = {}
     for cell in file.cells():
         name = get(cell.tree.data, ("dataset", "name")) or get(cell.tree.data, ("dataset",))
         if isinstance(name, str):
             names[name] = None
-    axes = [axis.key for axis in file.axes]
-    return list(names), "dataset" in axes
+    return list(names), "dataset" in [axis.key for axis in file.axes]
 
 
 def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
@@ -187,10 +185,10 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
         if same is not run:
             repeats.append(run)
         if run.experiment != same.experiment:
-            message = (
-                f"run {cell.label} differs from {same.label} in nothing that decides the numbers"
+            raise file.wrong(
+                f"run {cell.label} differs from {same.label} in nothing that decides the "
+                "numbers; leave it out"
             )
-            raise file.wrong(f"{message}; leave it out")
     return tuple(found.values()), tuple(repeats)
 
 

@@ -128,8 +128,9 @@ class StudyFile:
         """
         labels = set[str]()
         keys = [axis.key for axis in self.axes]
-        listed = self._listed(self.runs, Cell({}, {}, self.base))
-        for cell in listed if self.runs else self._product():
+        for cell in (
+            self._listed(self.runs, Cell({}, {}, self.base)) if self.runs else self._product()
+        ):
             if keys and [*cell.labels] != keys:
                 message = f"run {cell.label} has the axes {', '.join(cell.labels)}"
                 raise self.wrong(f"{message}, the first run has {', '.join(keys)}")
@@ -148,8 +149,9 @@ class StudyFile:
         for place in entries:
             listed = read_model(Listed, place)
             tree = overlay(above.tree, read_settings(place.at("set")))
-            axes = above.axes | listed.labels | listed.axes
-            cell = Cell(above.labels | listed.labels, axes, tree)
+            cell = Cell(
+                above.labels | listed.labels, above.axes | listed.labels | listed.axes, tree
+            )
             if listed.runs:
                 yield from self._listed(place.at("runs").entries(), cell)
             else:
@@ -187,8 +189,9 @@ class StudyFile:
             elif axis.path:
                 axes[axis.key] = value.own[0].value
             else:
-                flat = {dotted(setting.path): setting.value for setting in itertools.chain(*sets)}
-                axes[axis.key] = flatten(flat)
+                axes[axis.key] = flatten(
+                    {dotted(setting.path): setting.value for setting in itertools.chain(*sets)}
+                )
         last = [*self.last]
         last += [setting for key, label, setting in self.of_values if labels[key] == label]
         tree = self.base
@@ -196,8 +199,9 @@ class StudyFile:
             tree = overlay(tree, layer)
         for setting in last:
             if not is_given(tree.data, setting.path):
-                message = "is dropped by a value that replaces what is above it"
-                raise setting.wrong(f"{message}; leave one of them out")
+                raise setting.wrong(
+                    "is dropped by a value that replaces what is above it; leave one of them out"
+                )
         return Cell(labels, axes, tree)
 
     def refuse_owned(self, settings: Sequence[Setting], instead: str) -> None:

@@ -44,8 +44,7 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not isinstance(self.unit, str):
-            given = f"got {self.label!r} and {self.unit!r}"
-            raise ValueError(f"label and unit: {given}, must be texts")
+            raise ValueError(f"label and unit: got {self.label!r} and {self.unit!r}, must be texts")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode: got {self.mode!r}, must be 'max' or 'min'")
         if self.digits is not None and self.digits not in range(_MOST_DIGITS + 1):

@@ -93,8 +93,7 @@ def _adapted(found: Found, cls: type) -> type:
 
 
 def _name_of(thing: Any) -> str:
-    cls = thing if isinstance(thing, type) else type(thing)
-    return cls.__name__
+    return (thing if isinstance(thing, type) else type(thing)).__name__
 
 
 def _check_config(found: Found, config: Any) -> None:
@@ -118,8 +117,9 @@ def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") ->
             kind.validate_python(value, strict=True)
         except ValidationError as error:
             first = error.errors()[0]
-            given = escaped(repr(value), limit=60)
-            raise PluginError(f"{found}: {prefix}{field.name} is {given}: {first['msg']}") from None
+            raise PluginError(
+                f"{found}: {prefix}{field.name} is {escaped(repr(value), limit=60)}: {first['msg']}"
+            ) from None
 
 
 _CALLS: dict[Kind, str] = {
@@ -174,8 +174,9 @@ def check_class(found: Found, cls: Any) -> type:
     label = f"{found}: {cls.__name__}"
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
-        methods = [_wanted(base, name) for name in missing]
-        raise PluginError(f"{label} does not implement {', '.join(methods)}")
+        raise PluginError(
+            f"{label} does not implement {', '.join([_wanted(base, name) for name in missing])}"
+        )
     for name in sorted(getattr(base, "__abstractmethods__", ())):
         _check_method(label, cls, base, name)
     _check_constructor(label, cls, base, _CALLS[found.kind])

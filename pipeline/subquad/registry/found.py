@@ -158,16 +158,16 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
     for candidate in distributions():
         what = "metadata"
         try:
-            offered = candidate.read_text("entry_points.txt") or ""
-            if "[subquad." not in offered:
+            if "[subquad." not in (candidate.read_text("entry_points.txt") or ""):
                 continue
             owner = canonical(candidate.metadata["Name"])
             if owner and owner not in found:
                 what = "entry points"
                 found[owner] = set(_entries(distribution(owner), owner))
         except Exception as error:  # one distribution's must not hide the others
-            detail = f"({type(error).__name__}: {error})"
-            faults.append(f"{_place_of(candidate)}: {what} cannot be read {detail}")
+            faults.append(
+                f"{_place_of(candidate)}: {what} cannot be read ({type(error).__name__}: {error})"
+            )
     kinds = list(GROUPS)
     ranked = sorted(
         set[Found]().union(*found.values()),

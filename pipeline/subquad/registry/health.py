@@ -165,8 +165,9 @@ def _probe(found: Found) -> tuple[str | None, list[str]]:
     except SubquadError as error:
         return str(error), []
     after = _state()
-    names = sorted(before.keys() | after.keys())
-    changed = [name for name in names if before.get(name) != after.get(name)]
+    changed = [
+        name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
+    ]
     return None, [f"changes {name} when imported" for name in changed]
 
 

@@ -234,8 +234,9 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     check_site(resolved, config, site)
     given = config
     cls = build_class(resolved)
-    place = f"{resolved.found} cannot be built for layer {site.layer_index}"
-    with blamed(place, passing=(SubquadError,)):
+    with blamed(
+        f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)
+    ):
         if isinstance(config, MixerConfig):
             config = config.at(site)
         mixer = _constructed(resolved, cls, config, site)
@@ -252,10 +253,12 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     if longest == "site":
         longest = site.max_len
     if longest:
-        refuse = partial(_refuse_longer, resolved.found.name, longest)
-        mixer.register_forward_pre_hook(refuse, with_kwargs=True)
-    followed = [f"{name} {value}" for name, value in config if value != getattr(given, name)]
-    mixer.followed = ", ".join(followed)
+        mixer.register_forward_pre_hook(
+            partial(_refuse_longer, resolved.found.name, longest), with_kwargs=True
+        )
+    mixer.followed = ", ".join(
+        [f"{name} {value}" for name, value in config if value != getattr(given, name)]
+    )
     return mixer
 
 
@@ -267,8 +270,7 @@ def _refuse_longer(
     Raises:
         PluginError: it is longer.
     """
-    x = given[0] if given else words["x"]
-    length = x.shape[1]
+    length = (given[0] if given else words["x"]).shape[1]
     if length > longest:
         raise PluginError(f"{name}: got {length} positions, and it was built for {longest}")
 
@@ -284,8 +286,7 @@ def _constructed(resolved: Resolved, cls: type, config: Config, site: Site) -> A
     methods = set[str]()
     for name in {*vars(TokenMixer), *vars(AttentionCore)} - {"forward"}:
         held = getattr_static(cls, name, None)
-        is_method = isfunction(held) or type(held) is property
-        if is_method and not name.startswith("_"):
+        if (isfunction(held) or type(held) is property) and not name.startswith("_"):
             methods.add(name)
     mixer: Any = None
     try:
@@ -371,8 +372,9 @@ def _installed(found: Found) -> dict[str, Any]:
         owner = distribution(found.distribution)
     except PackageNotFoundError:
         return facts
-    origin = owner.read_text("direct_url.json") or ""
-    facts["editable"] = bool(re.search(r'"editable":\s*true', origin))
+    facts["editable"] = bool(
+        re.search(r'"editable":\s*true', owner.read_text("direct_url.json") or "")
+    )
     record = owner.read_text("RECORD")
     if record is not None:
         rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]

@@ -10,11 +10,11 @@ from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.labels import plain_label
-from subquad.experiment.run import by_key
+from subquad.experiment.run import run_at
 from subquad.preparation.size import cell_of
 from subquad.search.timing import Timing
 from subquad.search.trial import CostBy, Goal, Values
-from subquad.space import Space, run_at
+from subquad.space import Space
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Candidate:
         Raises:
             UserError: a plugin refuses them.
         """
-        return run_at(self.run, by_key(values))
+        return run_at(self.run, values)
 
 
 def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
@@ -66,16 +66,18 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         label = "-".join(cell.values()) or study.name
         axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
         task = run.goal
-        goal = Goal(task.metric, task.mode, cost, task.shown(task.metric))
-        candidates[repr(cell)] = Candidate(label, axes, run, goal)
+        candidates[repr(cell)] = Candidate(
+            label, axes, run, Goal(task.metric, task.mode, cost, task.shown(task.metric))
+        )
     return tuple(candidates.values())
 
 
 def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     """What the candidate's runs over the final seeds are called."""
-    labels = []
-    for seed in range(seeds):
-        labels.append("-".join([*cell_of(candidate.run).values(), plain_label("seed", seed)]))
+    labels = [
+        "-".join([*cell_of(candidate.run).values(), plain_label("seed", seed)])
+        for seed in range(seeds)
+    ]
     return labels
 
 
@@ -108,8 +110,7 @@ def _refuse_rules_of_seeds(candidate: Candidate, run: Run) -> None:
     """Refuse settings for some seeds: the final study has other seeds, for which they say
     nothing.
     """
-    seed = run.experiment.train.seed
-    if candidate.laid({"train.seed": seed}).digest != run.digest:
+    if candidate.laid({"train.seed": run.experiment.train.seed}).digest != run.digest:
         raise ConfigError(
             f"run {run.label}: differs from that of another seed in more than the seed, and a "
             "search trains its winners with seeds of its own; leave that out"

@@ -14,7 +14,7 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Train
 from subquad.preparation.size import width_for
 from subquad.search.candidates import Candidate
-from subquad.search.settings import MatchBy, keyed
+from subquad.search.settings import MatchBy
 from subquad.search.timing import SearchCosts
 from subquad.search.trial import Values
 from subquad.space import Point
@@ -87,7 +87,7 @@ class Fitter:
             UserError: plugin or data refuse it, it cannot be matched, or not be charged to the
                 budget.
         """
-        fitted = self.matched(candidate, keyed(candidate.space.settings(point)))
+        fitted = self.matched(candidate, candidate.space.settings(point))
         if self.counted and not fitted.flops_per_step:
             raise ConfigError(
                 f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs"

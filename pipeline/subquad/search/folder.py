@@ -112,8 +112,9 @@ def _curve(records: Sequence[Record], metric: str) -> Curve:
     for record in records:
         if record.kind == "eval" and record.split == "validation":
             value = record.metrics.get(metric, math.nan)
-            loss = record.metrics.get("loss", math.nan)
-            curve.append(Evaluation(step=record.step, value=value, loss=loss))
+            curve.append(
+                Evaluation(step=record.step, value=value, loss=record.metrics.get("loss", math.nan))
+            )
     return curve
 
 

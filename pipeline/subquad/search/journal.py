@@ -178,10 +178,11 @@ class Trials:
 
     def _suggested(self) -> list[FrozenTrial]:
         """Those that were begun, and behind them one that was asked for and not begun yet."""
-        suggested: list[FrozenTrial] = []
-        for frozen in self._study.get_trials(deepcopy=False):
-            if POINT in frozen.user_attrs:
-                suggested.append(frozen)
+        suggested = [
+            frozen
+            for frozen in self._study.get_trials(deepcopy=False)
+            if POINT in frozen.user_attrs
+        ]
         return suggested
 
     def _trial(self, number: int, frozen: FrozenTrial) -> Trial:
@@ -265,19 +266,20 @@ class Trials:
         known = self.known
         trial = known[number]
         total = trial.total_steps or 1
-        done = run * total + newest.step
-        percent = int(100 * done / (max(1, len(trial.seeds)) * total) + 1e-9)
+        percent = int(100 * (run * total + newest.step) / (max(1, len(trial.seeds)) * total) + 1e-9)
         said = f"pruned at {percent} %"
         id_ = self._id(number)
         if percent not in self._storage.get_trial(id_).intermediate_values:
-            value = newest.value if math.isfinite(newest.value) else math.nan
-            self._storage.set_trial_intermediate_value(id_, percent, value)
+            self._storage.set_trial_intermediate_value(
+                id_, percent, newest.value if math.isfinite(newest.value) else math.nan
+            )
             with quiet():
                 is_pruned = pruner.prunes(self._study, self._storage.get_trial(id_), known)
             if is_pruned:
                 shown = self.goal.printed.text(newest.value)
-                reason = f"{pruner.name}: {shown} at step {newest.step} of {total}"
-                self._storage.set_trial_user_attr(id_, said, reason)
+                self._storage.set_trial_user_attr(
+                    id_, said, f"{pruner.name}: {shown} at step {newest.step} of {total}"
+                )
             self._keep()
         return self._storage.get_trial(id_).user_attrs.get(said, "")
 

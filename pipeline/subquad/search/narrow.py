@@ -55,8 +55,9 @@ def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimen
     else:
         kept = [option for option in options if fits(option)]
     if kept and isinstance(whole, IntDistribution):
-        part = IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
-        return replace(dim, distribution=part)
+        return replace(
+            dim, distribution=IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
+        )
     if not kept:
         own = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
         kept = [candidate.space.rest.get(dim.path, own)]

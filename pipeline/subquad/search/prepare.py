@@ -107,8 +107,9 @@ def prepare(
     executor.preflight(replace(search.study, runs=tuple(runs)), writes=not measure)
     costs = executor.there(SearchCosts, runs[0].experiment.resources)
     if fresh:
-        needs_time = measure or search.settings.limit.unit == "seconds"
-        search = _looked_at(search, costs, measure=needs_time)
+        search = _looked_at(
+            search, costs, measure=measure or search.settings.limit.unit == "seconds"
+        )
     prepared = Prepared(search, _fitter(search, executor.freed(costs), runs))
     if fresh:
         for candidate in search.candidates:

@@ -118,8 +118,9 @@ def _run(
             source.ended(unrecorded)
         is_pruned = search.settings.pruner != "none"
         judge = source.reason_to_stop if is_pruned else no_reason
-        given = Source(source.next, lambda run: source.ended(run.folder), judge)
-        signum = executor.work(given, folder)
+        signum = executor.work(
+            Source(source.next, lambda run: source.ended(run.folder), judge), folder
+        )
     write_text(folder / TRIALS_TABLE, trials_csv(search, trials))
     drawn = Drawn() if signum else _drawn(search, folder, trials)
     summary = summarize()
@@ -139,8 +140,9 @@ def _drawn(search: Search, folder: Path, trials: Mapping[str, Trials]) -> Drawn:
     for candidate in search.candidates:
         goal = candidate.goal
         curve = partial(_newest_curve, folder, goal.metric)
-        known = trials[candidate.label].known
-        pictured.append(Pictured(candidate.label, candidate.space, goal, known, curve))
+        pictured.append(
+            Pictured(candidate.label, candidate.space, goal, trials[candidate.label].known, curve)
+        )
     return draw(pictured, folder / PLOTS)
 
 

@@ -52,10 +52,7 @@ _SLACK = 1 + 1e-9
 
 def keyed(settings: Iterable[Setting]) -> Values:
     """Settings by dotted key."""
-    values: Values = {}
-    for setting in settings:
-        values[".".join(map(str, setting.path))] = setting.value
-    return values
+    return {".".join(map(str, setting.path)): setting.value for setting in settings}
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,7 @@ class Settings:
         return Budget.parse(self.budget)
 
     def values(self) -> Values:
-        points = [dict(point) for point in self.points]
-        return asdict(self) | {"points": points}
+        return asdict(self) | {"points": [dict(point) for point in self.points]}
 
 
 def _one_of(option: str, given: str, there: Sequence[str]) -> None:
@@ -208,8 +204,9 @@ def parse_settings(given: Sequence[Setting]) -> Values:
             continue
         if key not in KEYS:
             there = ", ".join(KEYS)
-            hint = did_you_mean(key, KEYS)
-            raise ConfigError(f"{key}: unknown setting of a search; there is {there}{hint}")
+            raise ConfigError(
+                f"{key}: unknown setting of a search; there is {there}{did_you_mean(key, KEYS)}"
+            )
         if key != "trial.match" and type(value) is not int:
             raise ConfigError(f"{key}: got {shown(value)}, must be a whole number")
         parsed[KEYS[key]] = "none" if value is None else value

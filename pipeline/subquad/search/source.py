@@ -160,8 +160,7 @@ class TrialSource:
         return True
 
     def _started(self, candidate: Candidate) -> int:
-        trials = self._trials[candidate.label].known
-        return sum(trial.state != "infeasible" for trial in trials)
+        return sum(trial.state != "infeasible" for trial in self._trials[candidate.label].known)
 
     def _advance(self, candidate: Candidate) -> Run | str:
         """The candidate's next trial; or why there is none, "" where only its point was

@@ -58,8 +58,7 @@ class SearchCosts(StudyCosts):
             PluginError: what it reports instead.
         """
         dataset, _ = self.data(run)
-        few = _first(dataset.split("validation"), 2)
-        metrics, _ = evaluate(self._parts(run), few)
+        metrics, _ = evaluate(self._parts(run), _first(dataset.split("validation"), 2))
         metric = run.goal.metric
         if metric not in metrics:
             reported = ", ".join(metrics) or "nothing"
@@ -88,8 +87,7 @@ class SearchCosts(StudyCosts):
     def _timed(self, run: Run) -> _Round:
         parts = self._parts(run)
         dataset, _ = self.data(run)
-        validation = dataset.split("validation")
-        return _step_seconds(parts), _evaluation_seconds(parts, validation)
+        return _step_seconds(parts), _evaluation_seconds(parts, dataset.split("validation"))
 
     def _parts(self, run: Run) -> Parts:
         dataset, _ = self.data(run)
@@ -104,11 +102,10 @@ def _timing(rounds: list[_Round]) -> Timing:
         every_step += steps
         medians.append(median(steps))
         evaluations.append(evaluation)
-    difference = max(medians) - min(medians)
     return Timing(
         step=median(every_step),
         evaluation=median(evaluations),
-        spread=difference / median(medians),
+        spread=(max(medians) - min(medians)) / median(medians),
     )
 
 
@@ -122,17 +119,14 @@ def _step_seconds(parts: Parts) -> list[float]:
         now = time.perf_counter()
         seconds.append(now - before)
         before = now
-        is_enough = len(seconds) == WARM_UP + TIMED
-        is_slow = now - start > MAX_SECONDS
-        if is_enough or is_slow:
+        if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
             break
     return seconds[WARM_UP:] or seconds[-1:]
 
 
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
-    batch_size = parts.train.eval_batch_size or parts.train.batch_size
-    few = _first(split, EVALUATED * batch_size)
+    few = _first(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)

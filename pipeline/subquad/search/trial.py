@@ -160,10 +160,7 @@ def winner_of(trials: Iterable[Trial], goal: Goal) -> tuple[Trial, Evaluation] |
 
     Trials that were pruned do not win: nobody knows what they would have become.
     """
-    finished: list[tuple[Trial, Evaluation]] = []
-    for trial in trials:
-        if trial.state == "finished" and trial.best:
-            finished.append((trial, trial.best))
+    finished = [(trial, trial.best) for trial in trials if trial.state == "finished" and trial.best]
     return min(finished, key=lambda pair: merit(pair[1], goal.mode), default=None)
 
 

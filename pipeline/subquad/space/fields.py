@@ -75,8 +75,9 @@ class Fields:
             alternative: list[Condition] = []
             for condition in conditions:
                 key = flat_key((*path[:-1], condition.key))
-                values = tuple(to_jsonable_python(condition.values))
-                alternative.append(replace(condition, key=key, values=values))
+                alternative.append(
+                    replace(condition, key=key, values=tuple(to_jsonable_python(condition.values)))
+                )
             alternatives.append(tuple(alternative))
         return tuple(alternatives)
 
@@ -95,8 +96,7 @@ class Fields:
         model, at = self._schema(path)
         changed = copy.deepcopy(self.value(at))
         _put(changed, path[len(at) :], value)
-        checked = flat_key(at) or "the experiment"
-        with blamed(f"{checked}: cannot be checked"):
+        with blamed(f"{flat_key(at) or 'the experiment'}: cannot be checked"):
             _, faults = validated(model, changed, at, lambda: self._known)
         for fault in faults:
             if _is_about(fault, path, at):
@@ -129,8 +129,7 @@ class Fields:
             return "plugins are compared, not searched; list them in the study's matrix"
         if below == ("role",):
             return "it says which sites there are"
-        is_parameter = below[:1] == ("params",)
-        if is_parameter and self._is_place(path):
+        if below[:1] == ("params",) and self._is_place(path):
             return "it says where files are"
         return None
 
@@ -221,8 +220,7 @@ def _put(data: Any, path: KeyPath, value: Any) -> None:
     """Lay a value below mappings, and entries of lists that there are."""
     *above, last = path
     for key in above:
-        holds_settings = isinstance(get(data, (key,)), (dict, list))
-        if isinstance(data, dict) and not holds_settings:
+        if isinstance(data, dict) and not isinstance(get(data, (key,)), (dict, list)):
             data[key] = {}
         data = data[key]
     data[last] = value

@@ -77,8 +77,9 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
         raise ConfigError(f"space {names!r}: a name is missing; write them as in auto+optimizer")
     cwd = cwd or Path.cwd()
     if len(parts) > 1 and is_path(names) and (cwd / names).exists():
-        shown_names = shown_target(names)
-        raise ConfigError(f"space {shown_names}: + joins spaces; give the file a name without it")
+        raise ConfigError(
+            f"space {shown_target(names)}: + joins spaces; give the file a name without it"
+        )
     return merge_spaces([_one(part, experiment, cwd) for part in parts])
 
 
@@ -125,8 +126,9 @@ def _refuse_conflict(first: Declared, second: Declared) -> None:
         if len({dim.mixer, other.mixer} - {None}) > 1:
             continue
         if replace(dim, mixer=other.mixer) != other:
-            message = f"says something else than {dim.origin} about it"
-            raise other.wrong(f"{message}; leave it out of one of the spaces")
+            raise other.wrong(
+                f"says something else than {dim.origin} about it; leave it out of one of the spaces"
+            )
 
 
 def auto_space(experiment: Run) -> Declared:
@@ -233,8 +235,9 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     if "when" in given.value:
         when = _conditions(given.at("when"))
     names = [key, *(condition.key for condition in when)]
-    values = _distribution(kinds[0], given)
-    return Dimension(key, values, when, _for_mixer(names, mixer), given.origin)
+    return Dimension(
+        key, _distribution(kinds[0], given), when, _for_mixer(names, mixer), given.origin
+    )
 
 
 def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
@@ -267,8 +270,9 @@ def _distribution(kind: str, given: Given) -> Distribution:
         instead = "uniform, or a choice with 0 in it"
         if kind == "int":
             instead = "log: false"
-        message = f"starts at {low:g}, which has no logarithm"
-        raise values.wrong(f"{message}; begin above 0, or use {instead}")
+        raise values.wrong(
+            f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}"
+        )
     if kind != "int":
         return FloatDistribution(low, high, log=log)
     step = 1
@@ -336,8 +340,7 @@ def _step(given: Given, low: int, high: int, log: bool) -> int:
         fitting = f"end at {following}"
         if last > low:
             fitting = f"end at {last} or {following}"
-        message = f"steps of {step} from {low} never reach {high}"
-        raise given.wrong(f"{message}; {fitting}")
+        raise given.wrong(f"steps of {step} from {low} never reach {high}; {fitting}")
     return step
 
 

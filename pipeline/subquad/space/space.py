@@ -18,7 +18,6 @@ from typing import Any
 from optuna.samplers import RandomSampler
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import Setting
 from subquad.plugin.effect import Condition
 from subquad.space.dimension import Constraint, Dimension, is_number
 
@@ -233,11 +232,11 @@ class Space:
             return None
         return sum(1 for _ in self._walk(tuple(linked), {})) * _combinations(free)
 
-    def settings(self, point: Mapping[str, Any]) -> list[Setting]:
-        """What to lay over the experiment for a point; dimensions that are not in it go back to
-        their defaults.
+    def settings(self, point: Mapping[str, Any]) -> Point:
+        """What to lay over the experiment for a point, by dotted key; dimensions that are not in it
+        go back to their defaults.
         """
-        return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
+        return {dim.path: self.value(dim.path, point) for dim in self.dims}
 
     def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""
