@@ -114,9 +114,7 @@ class Run:
         another experiment.
         """
         found = find_file(Result, self.folder)
-        if found and found.experiment == self.digest:
-            return found
-        return None
+        return found if found and found.experiment == self.digest else None
 
     @cached_property
     def digest(self) -> str:
@@ -172,7 +170,7 @@ class Run:
     @cached_property
     def parts(self) -> Parts:
         """Plugin and parameters by place: `("mixer",)` or `("mixers", 0)`."""
-        parts = {
+        parts: dict[KeyPath, Part] = {
             (kind,): (getattr(self, kind), getattr(self, f"{kind}_config")) for kind in COMPONENTS
         }
         for number, part in enumerate(self.mixers):
@@ -191,8 +189,7 @@ class Run:
             places["init.from"] = self.experiment.init.source
         for path, (plugin, config) in self.parts.items():
             for name in () if plugin.source else path_fields(type(config)):
-                place = getattr(config, name)
-                if place:
+                if place := getattr(config, name):
                     places[dotted((*path, "params", name))] = place
         return places
 
@@ -205,8 +202,8 @@ class Run:
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
         """The text of each plugin that is given as a file, by place."""
-        plugins = {path: plugin for path, (plugin, _) in self.parts.items()}
-        return {path: plugin.source for path, plugin in plugins.items() if plugin.source}
+        parts = self.parts.items()
+        return {path: plugin.source for path, (plugin, _) in parts if plugin.source}
 
     def mixer_at(self, site: Site) -> Part:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the
@@ -237,13 +234,10 @@ class Run:
         name.
         """
         components = dict(components_of(self.experiment))
-        sources: dict[str, dict[str, Any]] = {}
-        for path, source in self.sources.items():
-            name = components[path].name
-            sources[name] = dict(vars(source))
+        sources = self.sources.items()
         return {
             "experiment": self.experiment.model_dump(mode="python"),
-            "sources": sources,
+            "sources": {components[path].name: dict(vars(source)) for path, source in sources},
             "plugins": [plugin_facts(plugin) for plugin in self.plugins],
             "place": None if self.place is None else str(self.place),
             **{name: getattr(self, name) for name in _CALLED},
@@ -268,12 +262,9 @@ class Run:
             return resolve_given(kind, name, base=base)
 
         run = checked_run(Experiment.model_validate(plain["experiment"]), resolve=resolve_here)
-        changes = {name: plain[name] for name in _CALLED}
-        place = plain["place"]
-        if place is not None:
-            changes["place"] = Path(place)
         give(run.outside)
-        return replace(run, **changes)
+        place = plain["place"] and Path(plain["place"])
+        return replace(run, place=place, **{name: plain[name] for name in _CALLED})
 
 
 def checked_run(
@@ -310,18 +301,14 @@ def checked_run(
     if all(plugin.runs for plugin in plugins.values()):
         for fault in misfits(experiment, parts):
             raise refusal([fault], marks)
-    chosen: dict[str, Any] = {"mixers": ()}
-    params: dict[KeyPath, dict[str, Any]] = {}
-    for path, (plugin, config) in parts.items():
-        kind = str(path[0])
-        params[path] = config.model_dump(mode="json")
-        if kind == "mixers":
-            chosen[kind] += ((plugin, config),)
-        else:
-            chosen[kind] = plugin
-            chosen[f"{kind}_config"] = config
-    experiment = with_params(experiment, params)
-    return Run(experiment=experiment, label=experiment.name, **chosen)
+    chosen: dict[str, Any] = {}
+    for kind in COMPONENTS:
+        chosen[kind], chosen[f"{kind}_config"] = parts[(kind,)]
+    mixers = tuple(part for path, part in parts.items() if path[0] == "mixers")
+    experiment = with_params(
+        experiment, {path: config.model_dump(mode="json") for path, (_, config) in parts.items()}
+    )
+    return Run(experiment=experiment, label=experiment.name, mixers=mixers, **chosen)
 
 
 def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:

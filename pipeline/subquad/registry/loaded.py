@@ -154,8 +154,8 @@ def read_only(source: SourceFile) -> Resolved:
 
     wanted = DESCRIPTORS[source.kind]
     required: dict[str, Any] = {"inputs": (), "targets": (), "reports": {"score": Metric()}}
-    names = {field.name for field in fields(wanted)}
-    own = {name: value for name, value in required.items() if name in names}
+    names = [field.name for field in fields(wanted)]
+    own = {name: required[name] for name in names if name in required}
     plugin = wanted(config=AsWritten, build="", summary="not run", **own)
     return Resolved(plugin, source.found, source, runs=False)
 
@@ -315,16 +315,16 @@ def plugin_facts(resolved: Resolved) -> dict[str, Any]:
     """
     found = resolved.found
     source = resolved.source
-    facts = {
+    own = {"editable": False, "sha256": source.sha256} if source else _installed(found)
+    return {
         "kind": found.kind,
         "name": found.name,
         "distribution": found.distribution,
         "version": found.version,
         "api": resolved.plugin.api,
+        "source": source and source.path,
+        **own,
     }
-    if source:
-        return {**facts, "source": source.path, "editable": False, "sha256": source.sha256}
-    return {**facts, "source": None, **_installed(found)}
 
 
 def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
@@ -358,9 +358,8 @@ def _difference(facts: Mapping[str, Any]) -> str:
         return f"{wanted} is here in version {version}"
     here = _installed(wanted)
     # an editable installation's RECORD does not list its code
-    if facts.get("editable") or here["editable"]:
-        return ""
-    if facts.get("sha256") in (None, here["sha256"]):
+    is_editable = facts.get("editable") or here["editable"]
+    if is_editable or facts.get("sha256") in (None, here["sha256"]):
         return ""
     return f"{wanted} has other files here under the same version"
 

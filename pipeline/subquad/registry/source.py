@@ -128,10 +128,8 @@ def _packages(text: str) -> set[str]:
 
 
 def _is_installed(name: str, file: str) -> bool:
-    if name.startswith("subquad"):
-        return True
-    places = sysconfig.get_paths()
-    return any(Path(file).is_relative_to(places[kind]) for kind in ("stdlib", "purelib", "platlib"))
+    places = [sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")]
+    return name.startswith("subquad") or any(map(Path(file).is_relative_to, places))
 
 
 def _sha256(content: bytes) -> str:

@@ -48,6 +48,10 @@ class Candidate:
         return run_at(self.run, values)
 
 
+_LACKS = {"paper": "selects on the test split", "fixed": "has no validation split to select on"}
+"""Why a search can do nothing with a protocol."""
+
+
 def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
     """The candidates of a study in the order of its cells; of a single experiment itself.
 
@@ -55,63 +59,47 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or
             an axis changes settings one at a time.
     """
-    _refuse_protocols(study)
-    _refuse_varied(study)
     candidates: dict[str, Candidate] = {}
     for run in study.runs:
+        _refuse_unsearched(run)
         cell = cell_of(run)
-        if repr(cell) in candidates:
-            _refuse_rules_of_seeds(candidates[repr(cell)], run)
-            continue
-        label = "-".join(cell.values()) or study.name
-        axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
         task = run.goal
-        candidates[repr(cell)] = Candidate(
-            label, axes, run, Goal(task.metric, task.mode, cost, task.shown(task.metric))
+        candidate = candidates.setdefault(
+            repr(cell),
+            Candidate(
+                label="-".join(cell.values()) or study.name,
+                axes={key: value for key, value in run.axes.items() if axis_path(key) != SEED},
+                run=run,
+                goal=Goal(task.metric, task.mode, cost, task.shown(task.metric)),
+            ),
         )
+        # the final study has other seeds, for which rules of some seeds say nothing
+        seed = run.experiment.train.seed
+        if candidate.run is not run and candidate.laid({"train.seed": seed}).digest != run.digest:
+            raise ConfigError(
+                f"run {run.label}: differs from that of another seed in more than the seed, and a "
+                "search trains its winners with seeds of its own; leave that out"
+            )
     return tuple(candidates.values())
 
 
 def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     """What the candidate's runs over the final seeds are called."""
-    labels = [
-        "-".join([*cell_of(candidate.run).values(), plain_label("seed", seed)])
-        for seed in range(seeds)
-    ]
-    return labels
+    cell = cell_of(candidate.run).values()
+    return ["-".join([*cell, plain_label("seed", seed)]) for seed in range(seeds)]
 
 
-def _refuse_varied(study: Study) -> None:
-    for run in study.runs:
-        for key, value in run.axes.items():
-            if isinstance(value, dict) and value and not axis_path(key):
-                raise ConfigError(
-                    f"matrix.{key}: what changes settings one at a time is for subquad train; a "
-                    f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "
-                    "nothing leaves the rest out)"
-                )
-
-
-def _refuse_protocols(study: Study) -> None:
-    lacks = {
-        "paper": "selects on the test split",
-        "fixed": "has no validation split to select on",
-    }
-    for run in study.runs:
-        protocol = run.experiment.protocol
-        if protocol in lacks:
-            raise ConfigError(
-                f"protocol: got {protocol!r}, which {lacks[protocol]}; a search needs protocol: "
-                "honest (add protocol=honest to the command)"
-            )
-
-
-def _refuse_rules_of_seeds(candidate: Candidate, run: Run) -> None:
-    """Refuse settings for some seeds: the final study has other seeds, for which they say
-    nothing.
-    """
-    if candidate.laid({"train.seed": run.experiment.train.seed}).digest != run.digest:
+def _refuse_unsearched(run: Run) -> None:
+    protocol = run.experiment.protocol
+    if protocol in _LACKS:
         raise ConfigError(
-            f"run {run.label}: differs from that of another seed in more than the seed, and a "
-            "search trains its winners with seeds of its own; leave that out"
+            f"protocol: got {protocol!r}, which {_LACKS[protocol]}; a search needs protocol: "
+            "honest (add protocol=honest to the command)"
         )
+    for key, value in run.axes.items():
+        if isinstance(value, dict) and value and not axis_path(key):
+            raise ConfigError(
+                f"matrix.{key}: what changes settings one at a time is for subquad train; a "
+                f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "
+                "nothing leaves the rest out)"
+            )

@@ -21,10 +21,10 @@ from subquad.record.layout import is_study
 from subquad.record.names import FINAL, SUMMARY
 from subquad.record.run_folder import RunFolder
 from subquad.search.final import Winners, begin_final, same_winners
+from subquad.search.fitting import Prepared
 from subquad.search.folder import curve_of, runs_of
 from subquad.search.journal import Trials
 from subquad.search.plots import Drawn, Pictured, draw
-from subquad.search.prepare import Prepared
 from subquad.search.search import Search
 from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
@@ -171,5 +171,5 @@ def _winners(prepared: Prepared, trials: Mapping[str, Trials]) -> Winners:
         best = winner_of(trials[candidate.label].known, candidate.goal)
         if best is not None:
             trial, _ = best
-            winners[candidate.label] = prepared.fitter.fit(candidate, trial.point).values
+            winners[candidate.label] = prepared.fit(candidate, trial.point).values
     return winners

@@ -5,7 +5,9 @@ search is after.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import chain
 from statistics import median
 from typing import TypedDict
 
@@ -77,17 +79,13 @@ class SearchCosts(StudyCosts):
         Args:
             runs: the candidates' own experiments, by label.
         """
-        rounds: dict[str, list[_Round]] = {label: [] for label in runs}
+        rounds = defaultdict[str, list[_Round]](list)
         for _ in range(ROUNDS):
             for label, run in runs.items():
-                timed = self._timed(run)
-                rounds[label].append(timed)
+                parts = self._parts(run)
+                split = self.data(run)[0].split("validation")
+                rounds[label].append((_step_seconds(parts), _evaluation_seconds(parts, split)))
         return {label: _timing(timed) for label, timed in rounds.items()}
-
-    def _timed(self, run: Run) -> _Round:
-        parts = self._parts(run)
-        dataset, _ = self.data(run)
-        return _step_seconds(parts), _evaluation_seconds(parts, dataset.split("validation"))
 
     def _parts(self, run: Run) -> Parts:
         dataset, _ = self.data(run)
@@ -95,16 +93,10 @@ class SearchCosts(StudyCosts):
 
 
 def _timing(rounds: list[_Round]) -> Timing:
-    every_step: list[float] = []
-    medians: list[float] = []
-    evaluations: list[float] = []
-    for steps, evaluation in rounds:
-        every_step += steps
-        medians.append(median(steps))
-        evaluations.append(evaluation)
+    medians = [median(steps) for steps, _ in rounds]
     return Timing(
-        step=median(every_step),
-        evaluation=median(evaluations),
+        step=median(chain.from_iterable(steps for steps, _ in rounds)),
+        evaluation=median(evaluation for _, evaluation in rounds),
         spread=(max(medians) - min(medians)) / median(medians),
     )
 

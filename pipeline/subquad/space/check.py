@@ -44,7 +44,11 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     for dim in by_path.values():
         _check_values(dim, fields)
         _check_conditions(dim, fields)
-    _refuse_overlap(by_path)
+    for dim in by_path.values():
+        for length in range(1, len(dim.key_path)):
+            above = flat_key(dim.key_path[:length])
+            if above in by_path:
+                raise dim.wrong(f"is part of {above}, which is searched too; leave one out")
     dims = [replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values()]
     parents_first(dims)  # refuses circles
     kept, rest, idle = without_idle(dims, constraints, fields)
@@ -100,19 +104,14 @@ def _check_values(dim: Dimension, fields: Fields) -> None:
         if not (takes_fractions or first or fields.fault(path, int(values.high))):
             words = fields.words(path) or "no fractions"
             raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
-    for value in _probes(dim):
+        probes: Sequence[Any] = values.low, values.high
+    elif isinstance(values, CategoricalDistribution):
+        probes = values.choices
+    else:  # they tell whether all are allowed; limits and steps of a schema are regular
+        probes = sorted({values.low, values.low + values.step, values.high})
+    for value in probes:
         if fault := fields.fault(path, value):
             raise dim.wrong(fault.message, fault.path)
-
-
-def _probes(dim: Dimension) -> Sequence[Any]:
-    """Values that tell whether all are allowed; limits and steps of a schema are regular."""
-    values = dim.distribution
-    if isinstance(values, CategoricalDistribution):
-        return values.choices
-    if isinstance(values, FloatDistribution):
-        return values.low, values.high
-    return sorted({values.low, values.low + values.step, values.high})
 
 
 def _check_conditions(dim: Dimension, fields: Fields) -> None:
@@ -130,17 +129,12 @@ def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) ->
     """When a dimension's setting has an effect, by its field; without what holds at every point
     anyway.
     """
-    left: list[tuple[Condition, ...]] = []
-    for conditions in fields.effect(dim.key_path):
-        alternative = [
-            condition
-            for condition in conditions
-            if not _always_holds(condition, by_path.get(condition.key), fields)
-        ]
-        if not alternative:
-            return ALWAYS
-        left.append(tuple(alternative))
-    return tuple(left)
+
+    def may_fail(condition: Condition) -> bool:
+        return not _always_holds(condition, by_path.get(condition.key), fields)
+
+    left = tuple(tuple(filter(may_fail, each)) for each in fields.effect(dim.key_path))
+    return left if all(left) else ALWAYS
 
 
 def _always_holds(condition: Condition, other: Dimension | None, fields: Fields) -> bool:
@@ -153,17 +147,9 @@ def _always_holds(condition: Condition, other: Dimension | None, fields: Fields)
     if condition.but:
         return not any(map(other.can_be, condition.values))
     options = other.options
-    if options is None or len(options) > len(condition.values):
+    if options is None:
         return False
-    return all(map(condition.holds, options))
-
-
-def _refuse_overlap(by_path: Mapping[str, Dimension]) -> None:
-    for dim in by_path.values():
-        for length in range(1, len(dim.key_path)):
-            above = flat_key(dim.key_path[:length])
-            if above in by_path:
-                raise dim.wrong(f"is part of {above}, which is searched too; leave one out")
+    return len(options) <= len(condition.values) and all(map(condition.holds, options))
 
 
 def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
