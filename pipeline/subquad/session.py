@@ -19,7 +19,7 @@ from subquad.security.disk import delete, make_folder, opened, temporary_beside
 
 if TYPE_CHECKING:
     from subquad.execution.executor import Executor
-    from subquad.search.prepare import Prepared
+    from subquad.search.fitting import Prepared
     from subquad.search.settings import Settings
 
 

@@ -25,10 +25,7 @@ def nearest(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'agf'?`, or nothing where no known name is near."""
-    names = nearest(name, known)
-    if names:
-        return f"; did you mean {names[0]!r}?"
-    return ""
+    return "".join(f"; did you mean {found!r}?" for found in nearest(name, known))
 
 
 def to_paste(*words: object) -> str:

@@ -125,8 +125,7 @@ def tried(search: Search, costs: StudyCosts) -> tuple[list[Point], list[str]]:
 
 def at(candidate: Candidate, point: Point) -> Run:
     """The experiment of a point."""
-    settings = candidate.space.settings(point)
-    return candidate.laid({".".join(map(str, setting.path)): setting.value for setting in settings})
+    return candidate.laid(candidate.space.settings(point))
 
 
 def without_effect(search: Search, points: list[Point], costs: StudyCosts) -> Iterator[str]:

@@ -291,15 +291,14 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
         cell = (
             row.name,
             row.symbol,
-            row.type,
-            row.range,
+            row.value,
             row.default_text,
             row.search_text,
             row.when,
             meaning,
         )
         cells.append(cell)
-    print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
+    print_table(("name", "symbol", "value", "default", "search", "when", "meaning"), cells)
 
 
 @click.command("doctor")

@@ -37,7 +37,8 @@ from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
 from subquad.search.candidates import Candidate
-from subquad.search.prepare import Prepared, estimate, prepare
+from subquad.search.fitting import Prepared
+from subquad.search.prepare import estimate, prepare
 from subquad.search.run import Ended, Watch, run
 from subquad.search.search import (
     Search,

@@ -11,9 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from subquad.experiment.allowed import NAME_PATTERN
 from subquad.experiment.components import Resolve
-from subquad.experiment.key_names import known_keys
 from subquad.experiment.labels import dataset_label, plain_label, plugin_label
 from subquad.experiment.refusals import Given, Model, refusal, shown, validated
 from subquad.experiment.schema import Component, Experiment
@@ -28,6 +26,7 @@ from subquad.experiment.settings import (
     single,
 )
 from subquad.plugin import Config
+from subquad.registry.allowed import NAME_PATTERN
 from subquad.suggest import did_you_mean
 
 ALL = "all"
@@ -52,19 +51,19 @@ class Brings(Config):
     only: tuple[str, ...] = ()
 
 
-class LabelEntry(Brings):
+class _LabelEntry(Brings):
     """A value of an axis with a name of the user's."""
 
     label: Label
 
 
-class ComponentEntry(Component, Brings):
+class _ComponentEntry(Component, Brings):
     """A value that is a component."""
 
     label: Label = ""
 
 
-class PlainEntry(Brings):
+class _PlainEntry(Brings):
     """A value of a setting."""
 
     value: Any
@@ -140,7 +139,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
     axes = {axis_path(axis.key) or axis.key: axis for axis in before}
     anew = set[KeyPath | str]()
     for key, given in matrix.items():
-        refuse_common(given, key_path(key), "be an axis; axes are components, seed, or settings")
+        _refuse_common(given, key_path(key), "be an axis; axes are components, seed, or settings")
         says_settings = any("set" in dict(children(value)) for _, value in children(given.value))
         path = axis_path(key) or (() if says_settings else key_path(key))
         name = axis_path(key) or key
@@ -150,8 +149,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
             # an axis over a parameter lies over that of its component
             upper, lower = sorted((axis, other), key=lambda axis: len(axis.path))
             if not is_former and upper.owns(lower.path):
-                message = f"sets the same as the axis {other.key}"
-                raise given.wrong(f"{message}; keep one of them")
+                raise given.wrong(f"sets the same as the axis {other.key}; keep one of them")
         axes[name] = axis
         anew.add(name)
     if SEED in axes:
@@ -159,7 +157,7 @@ def read_axes(matrix: Given, before: Sequence[Axis], resolve: Resolve) -> tuple[
     return tuple(axes.values())
 
 
-def refuse_common(place: Given, path: KeyPath, what: str) -> None:
+def _refuse_common(place: Given, path: KeyPath, what: str) -> None:
     """Refuse what is no key, or what all runs have alike."""
     if "" in path or path[0] in ("name", "format", *STUDY_KEYS):
         raise place.wrong(f"cannot {what} such as train.lr")
@@ -192,18 +190,18 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Value:
     own: Any = None
     named_by: tuple[str, ...] = ()
     if axis.is_component:
-        entry = read_model(ComponentEntry, place, "name")
+        entry = read_model(_ComponentEntry, place, "name")
         own = entry.model_dump(include={"name", "params"}, exclude_unset=True)
         label = plugin_label(entry.name)
         if axis.key == "dataset":
             label, named_by = dataset_label(own, label, resolve)
         label = entry.label or label
     elif axis.path:
-        entry = read_model(PlainEntry, place, "value")
+        entry = read_model(_PlainEntry, place, "value")
         own = entry.value
         label = entry.label or plain_label(axis.key, own)
     else:
-        entry = read_model(LabelEntry, place, "label")
+        entry = read_model(_LabelEntry, place, "label")
         label = entry.label
     return Value(
         label=label,
@@ -218,12 +216,10 @@ def _value(axis: Axis, place: Given, resolve: Resolve) -> Value:
 
 def read_model(model: type[Model], place: Given, short: str = "") -> Model:
     """What stands at a place; what is no mapping is its key `short`."""
-    given = place.value
-    if short and not isinstance(given, dict):
-        given = {short: given}
-    place = Given(given, place.path, place.marks)
+    if short and not isinstance(place.value, dict):
+        place = Given({short: place.value}, place.path, place.marks)
     place.expect_type(dict, "a mapping")
-    read, faults = validated(model, given, place.path, lambda: known_keys(model, place.path))
+    read, faults = validated(model, place.value, place.path)
     if read is None:
         raise refusal(faults, place.marks)
     return read
@@ -233,7 +229,7 @@ def read_settings(place: Given) -> tuple[Setting, ...]:
     """What is set at a place, each section (`train: {lr: 1}`) as settings of its keys."""
     settings: list[Setting] = []
     for key, given in place.items():
-        refuse_common(given, key_path(key), "be set for some runs, as settings")
+        _refuse_common(given, key_path(key), "be set for some runs, as settings")
         settings.append(Setting(key_path(key), given.value, given.origin))
     return tuple(single(settings))
 

@@ -39,8 +39,9 @@ def digest(
         place = dotted(path)
         data[f"{place}.name"] = data[f"{place}.name"].rpartition(":")[2]
         data[f"{place}.source_sha256"] = sha256
-    text = json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False).encode()
+    ).hexdigest()
 
 
 def differences(

@@ -14,12 +14,14 @@ from subquad.experiment.refusals import Fault, refusal, validated
 from subquad.experiment.rules import Part, Parts, conflicts
 from subquad.experiment.schema import Component, Experiment, MixerEntry
 from subquad.experiment.settings import (
+    COMPONENT_PATHS,
     COMPONENTS,
     NO_MARKS,
     STUDY_KEYS,
     KeyPath,
     Marks,
     absolute_paths,
+    children,
     dotted,
     folder_of,
     get,
@@ -55,8 +57,8 @@ def resolve_given(
     """
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
-    source = SourceFile.read(kind, name, base)
     base = base or Path.cwd()
+    source = SourceFile.read(kind, name, base)
     refuse_strange_file(
         str(source.found), base / source.path, source.sha256, base=base, owner=owner
     )
@@ -75,9 +77,8 @@ def resolve_unrun(kind: Kind, name: str, *, base: Path | None = None) -> Resolve
     if ".py:" not in name:
         return registry.resolve(kind, name, base=base)
     source = SourceFile.read(kind, name, base)
-    if is_named((base or Path.cwd()) / source.path):
-        return load_source(source)
-    return read_only(source)
+    runs = is_named((base or Path.cwd()) / source.path)
+    return load_source(source) if runs else read_only(source)
 
 
 def parse(
@@ -93,7 +94,7 @@ def parse(
     Raises:
         ConfigError: the first of what is wrong, with file, line and key.
     """
-    experiment, faults = validated(Experiment, data, (), lambda: keys_of(data, marks, resolve))
+    experiment, faults = validated(Experiment, data, (), lambda: _keys_of(data, marks, resolve))
     if experiment is None:
         raise refusal(faults, marks)
     return experiment
@@ -105,8 +106,7 @@ def parameters(plugin: Resolved, params: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: the first of what is wrong with them.
     """
-    schema = plugin.plugin.config
-    config, faults = validated(schema, params, (), lambda: known_keys(schema))
+    config, faults = validated(plugin.plugin.config, params)
     if config is None:
         raise refusal(faults)
     return config
@@ -125,8 +125,9 @@ def dataset_of(name: str, overrides: Sequence[str]) -> tuple[Resolved, Config]:
     for setting in parse_overrides(overrides, cwd):
         *above, key = setting.path
         if above != ["dataset", "params"]:
-            message = f"{name} is a data set, which has dataset.params.KEY=VALUE only"
-            raise ConfigError(f"{setting.origin}: {message}")
+            raise ConfigError(
+                f"{setting.origin}: {name} is a data set, which has dataset.params.KEY=VALUE only"
+            )
         params[str(key)] = setting.value
     paths = {(name,) for name in path_fields(found.plugin.config)}
     return found, parameters(found, absolute_paths(params, (), NO_MARKS, cwd, paths))
@@ -140,15 +141,13 @@ def components_of(experiment: Experiment) -> list[tuple[KeyPath, Component]]:
 
 def with_params(experiment: Experiment, params: Mapping[KeyPath, Mapping[str, Any]]) -> Experiment:
     """The experiment with other parameters of some components, by their places."""
-    update: dict[Any, Any] = {"mixers": ()}
-    for path, component in components_of(experiment):
-        if path in params:
-            component = component.model_copy(update={"params": params[path]})
-        if path[0] == "mixers":
-            update["mixers"] += (component,)
-        else:
-            update[path[0]] = component
-    return experiment.model_copy(update=update)
+    made = {
+        path: component.model_copy(update={"params": params.get(path, component.params)})
+        for path, component in components_of(experiment)
+    }
+    mixers = [made.pop(("mixers", number)) for number in range(len(experiment.mixers))]
+    others = {str(kind): component for (kind,), component in made.items()}
+    return experiment.model_copy(update={**others, "mixers": tuple(mixers)})
 
 
 def resolved(path: KeyPath, name: str, marks: Marks, base: Path, resolve: Resolve) -> Resolved:
@@ -182,7 +181,7 @@ def checked_parts(
     faults: list[Fault] = []
 
     def known() -> Known:
-        return keys_of(experiment.model_dump(mode="json"), marks, resolve)
+        return _keys_of(experiment.model_dump(mode="json"), marks, resolve)
 
     for place, component in components_of(experiment):
         plugin = plugins[place]
@@ -202,24 +201,21 @@ def checked_parts(
     return parts
 
 
-def keys_of(data: Mapping[str, Any], marks: Marks, resolve: Resolve) -> Known:
+def _keys_of(data: Mapping[str, Any], marks: Marks, resolve: Resolve) -> Known:
     """Every key that a file with these plugins may have; plugins that cannot be found add
     nothing.
     """
     known = known_keys(Experiment)
     known[()] += STUDY_KEYS
-    places: list[KeyPath] = [(kind,) for kind in COMPONENTS]
-    entries = data.get("mixers")
-    if isinstance(entries, list):
-        for number in range(len(entries)):
-            path = ("mixers", number)
-            known |= known_keys(MixerEntry, path)
-            places.append(path)
-    for path in places:
+    entries = [("mixers", number) for number, _ in children(data.get("mixers"))]
+    for path in entries:
+        known |= known_keys(MixerEntry, path)
+    for path in (*COMPONENT_PATHS, *entries):
         name = get(data, (*path, "name"))
         params = (*path, "params")
         with suppress(UserError):
             if isinstance(name, str):
-                found = resolved(path, name, marks, Path.cwd(), resolve)
-                known |= known_keys(found.plugin.config, params)
+                known |= known_keys(
+                    resolved(path, name, marks, Path.cwd(), resolve).plugin.config, params
+                )
     return known

@@ -97,9 +97,9 @@ def write_down(run: Run) -> None:
     digest of both.
     """
     for source in run.sources.values():
-        name = Path(source.path).name
-        mark = source.sha256[:12]
-        write_text(run.folder / SOURCES / f"{mark}-{name}", source.text)
+        write_text(
+            run.folder / SOURCES / f"{source.sha256[:12]}-{Path(source.path).name}", source.text
+        )
     experiment = run.experiment
     write_text(run.folder / EXPERIMENT, dump(experiment))
     identity = {**run.names, "digest": run.digest}
@@ -176,8 +176,7 @@ def changes(run: Run) -> list[str]:
     # a study's run is read from the study, its own file by the report
     path = run.folder / EXPERIMENT
     name = str(path)
-    written = parse_yaml(read_text(path, name), name).data
-    return run.differences(written or {})
+    return run.differences(parse_yaml(read_text(path, name), name).data or {})
 
 
 def found_in(folder: Path, resolve: Resolve | None = None) -> Resolve:
@@ -222,8 +221,7 @@ def reopen_one(
     if not is_run(folder):
         raise RunError(f"{folder}: not a run (no {EXPERIMENT})")
     path = str(folder / EXPERIMENT)
-    study = load_study(path, overrides, resolve=found_in(folder, resolve))
-    return study.placed(folder).runs[0]
+    return load_study(path, overrides, resolve=found_in(folder, resolve)).placed(folder).runs[0]
 
 
 def claimed(path: Path, seconds: float = 0.0) -> BaseFileLock | None:

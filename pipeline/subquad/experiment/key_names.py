@@ -49,9 +49,8 @@ def known_keys(model: type[BaseModel], path: KeyPath = ()) -> dict[KeyPath, tupl
     """The keys of `model` and of the models below it."""
     found: dict[KeyPath, tuple[str, ...]] = {path: tuple(model.model_fields)}
     for name, spec in model.model_fields.items():
-        below = (*path, name)
         for inner in models_below(spec):
-            found |= known_keys(inner, below)
+            found |= known_keys(inner, (*path, name))
     return found
 
 
@@ -81,25 +80,14 @@ def suggest_key(path: KeyPath, known: Known) -> str:
 
 def _places(key: str, parent: KeyPath, known: Known) -> str:
     """Where exactly this key stands, below its parent if it does there; at most three places."""
-    everywhere: list[str] = []
-    below: list[str] = []
-    depth = len(parent)
-    for path, keys in known.items():
-        if key in keys:
-            place = dotted((*path, key))
-            everywhere.append(place)
-            if path[:depth] == parent:
-                below.append(place)
-    places = below or everywhere
-    return " or ".join(places[:3])
+    everywhere = [path for path, keys in known.items() if key in keys]
+    below = [path for path in everywhere if path[: len(parent)] == parent]
+    return " or ".join([dotted((*path, key)) for path in (below or everywhere)[:3]])
 
 
 def _other_name(key: str) -> str:
     """What is called by this name, or nearly so, in other tools; "" where nothing is."""
     spelled = key.lower().replace("-", "_")
-    if spelled in _OTHER_NAMES:
-        return _OTHER_NAMES[spelled]
-    if len(spelled) > 5:
-        for other in nearest(spelled, _OTHER_NAMES):
-            return _OTHER_NAMES[other]
-    return ""
+    if spelled not in _OTHER_NAMES and len(spelled) > 5:
+        spelled = "".join(nearest(spelled, _OTHER_NAMES))
+    return _OTHER_NAMES.get(spelled, "")

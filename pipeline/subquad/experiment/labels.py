@@ -13,16 +13,15 @@ from subquad.plugin import DatasetPlugin
 from subquad.registry.faults import blamed
 
 
-def safe_label(text: str) -> str:
+def _safe_label(text: str) -> str:
     """A label made of any text: only what every file system takes."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", text)
-    return safe.strip("._-") or "value"
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-") or "value"
 
 
 def plugin_label(name: str) -> str:
     """What tables call a component that neither the user nor its plugin gave a label."""
     _, _, last = name.rpartition(":")
-    return safe_label(last)
+    return _safe_label(last)
 
 
 def dataset_label(
@@ -43,15 +42,15 @@ def dataset_label(
     assert isinstance(resolved.plugin, DatasetPlugin)
     with blamed(f"{resolved.found} cannot say its label"):
         own = resolved.plugin.label(config)
-    named_by = [name for name in resolved.plugin.named_by if name in params]
-    return safe_label(own) if own else default, tuple(named_by)
+    named_by = (name for name in resolved.plugin.named_by if name in params)
+    return _safe_label(own) if own else default, tuple(named_by)
 
 
 def plain_label(key: str, value: Any) -> str:
     """The label of a value that is no component: `lr0.001`, `cosine`."""
     if isinstance(value, str):
-        return safe_label(value)
+        return _safe_label(value)
     _, _, name = key.rpartition(".")
     if value is None:
-        return safe_label(f"{name}-null")
-    return safe_label(f"{name}{json.dumps(value)}")
+        return _safe_label(f"{name}-null")
+    return _safe_label(f"{name}{json.dumps(value)}")

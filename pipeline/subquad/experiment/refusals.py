@@ -13,8 +13,7 @@ from pydantic_core import ErrorDetails
 
 from subquad.addresses import without_secrets
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import allowed, keys_at, nearest_choice, schema_at
-from subquad.experiment.key_names import Known, suggest_key
+from subquad.experiment.key_names import Known, known_keys, suggest_key
 from subquad.experiment.settings import (
     NO_MARKS,
     KeyPath,
@@ -29,6 +28,7 @@ from subquad.experiment.settings import (
     problem,
     shorten,
 )
+from subquad.registry.allowed import allowed, keys_at, nearest_choice, schema_at
 
 
 def shown(value: Any) -> str:
@@ -60,16 +60,14 @@ class Given:
 
     def at(self, key: str | int) -> Given:
         """What stands below it; None where there is nothing."""
-        path = (*self.path, key)
-        return Given(get(self.value, (key,)), path, self.marks)
+        return Given(get(self.value, (key,)), (*self.path, key), self.marks)
 
     def items(self) -> list[tuple[Any, Given]]:
         """The entries of a mapping or list, by their keys or numbers."""
-        found: list[tuple[Any, Given]] = []
-        for key, value in children(self.value):
-            path = (*self.path, key)
-            found.append((key, Given(value, path, self.marks)))
-        return found
+        return [
+            (key, Given(value, (*self.path, key), self.marks))
+            for key, value in children(self.value)
+        ]
 
     def entries(self) -> list[Given]:
         """The entries of a list."""
@@ -99,8 +97,7 @@ class Given:
             return
         for key, entry in self.items():
             if key not in known:
-                hint = suggest_key(entry.path, {self.path: known})
-                raise entry.wrong(f"unknown key{hint}")
+                raise entry.wrong(f"unknown key{suggest_key(entry.path, {self.path: known})}")
 
 
 def top_of(tree: Tree) -> Given:
@@ -122,7 +119,7 @@ class Fault:
     Attributes:
         path: the setting.
         message: what is wrong with it.
-        about: other settings that a rule names, dotted.
+        about: other settings that a plugin's rule names, dotted; our own name them in the message.
         rank: smaller ones are told first: an unknown key is often why another one is missing.
     """
 
@@ -142,10 +139,9 @@ class Fault:
         named: list[KeyPath] = []
         if self.path in marks and not inside:
             named.append(self.path)
-        for name in self.about:
-            key = key_path(name)
-            if key in marks:
-                named.append(key)
+        about = [key_path(name) for name in self.about]
+        about += [key for key in marks if len(key) > 1 and flat_key(key) in self.message]
+        named += [key for key in about if key in marks]
         for key in named or inside:
             origin = marks[key]
             if origin.source.startswith("override "):
@@ -170,19 +166,23 @@ def refusal(faults: list[Fault], marks: Marks = NO_MARKS) -> ConfigError:
 
 
 def validated(
-    model: type[Model], data: Mapping[str, Any], path: KeyPath, known: Callable[[], Known]
+    model: type[Model],
+    data: Mapping[str, Any],
+    path: KeyPath = (),
+    known: Callable[[], Known] | None = None,
 ) -> tuple[Model | None, list[Fault]]:
     """`data`, which stand at `path` of an experiment, as a `model`, or what is wrong with them.
 
     Validation reads JSON, so that a list may fill a tuple while everything else stays strict.
-    `known` is called for suggestions, only when a key is unknown.
+    `known` says which keys there are where these are not the model's alone; it is called only when
+    a key is unknown.
     """
     try:
         return model.model_validate_json(json.dumps(data, allow_nan=False)), []
     except ValidationError as error:
         faults: dict[tuple[KeyPath, int], Fault] = {}
         for detail in error.errors(include_url=False):
-            fault = _fault(model, data, path, detail, known)
+            fault = _fault(model, data, path, detail, known or (lambda: known_keys(model, path)))
             # each member of a union says what it finds wrong with one value
             faults.setdefault((fault.path, fault.rank), fault)
         return None, list(faults.values())
@@ -228,8 +228,7 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
     for key in loc:
         if schema_at(model, (*kept, key)) is None:
             break
-        is_list = isinstance(get(data, kept), (list, tuple))
-        if isinstance(key, int) and not is_list:
+        if isinstance(key, int) and not isinstance(get(data, kept), (list, tuple)):
             break  # one value for a list of one
         kept = (*kept, key)
     return kept
@@ -243,13 +242,10 @@ def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
     words = allowed(model, path) or "another kind of value"
     message = f"got {shown(value)}, must be {words}"
     if isinstance(value, str):
-        takes_words = words.startswith(("text", "one of"))
-        if _BARE.fullmatch(value) and not takes_words:
+        if _BARE.fullmatch(value) and not words.startswith(("text", "one of")):
             return f"{message}; leave out the quotes"
-        hint = nearest_choice(model, path, value)
-        return f"{message}{hint}"
-    is_plain = isinstance(value, (bool, int, float))
-    if is_plain and words.startswith("text"):
+        return f"{message}{nearest_choice(model, path, value)}"
+    if isinstance(value, (bool, int, float)) and words.startswith("text"):
         return f'{message}; write "{shown(value)}"'
     return message
 

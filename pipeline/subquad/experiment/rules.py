@@ -49,14 +49,12 @@ def _batches(train: Train, resources: Resources) -> Iterator[Fault]:
             ("train", "batch_size"),
             f"got {size}, must be >= resources.workers ({workers}), as each worker needs a "
             f"sample; use train.batch_size {workers}",
-            ("resources.workers",),
         )
     elif train.micro_batch is not None and train.micro_batch > share:
         yield Fault(
             ("train", "micro_batch"),
             f"got {train.micro_batch}, has no effect above one worker's share of train.batch_size "
             f"({size} over {workers}); use null or at most {share}",
-            ("train.batch_size",),
         )
 
 
@@ -70,11 +68,11 @@ _PERIODS = (
 def _lengths(train: Train) -> Iterator[Fault]:
     """Periods that are longer than the run."""
     if train.steps is not None and train.warmup_steps >= train.steps:
-        message = (
+        yield Fault(
+            ("train", "warmup_steps"),
             f"got {train.warmup_steps}, must be < train.steps ({train.steps}); use at "
-            f"most {train.steps - 1}"
+            f"most {train.steps - 1}",
         )
-        yield Fault(("train", "warmup_steps"), message, ("train.steps",))
     for key, length in _PERIODS:
         every = getattr(train, key)
         most = getattr(train, length)
@@ -82,7 +80,6 @@ def _lengths(train: Train) -> Iterator[Fault]:
             yield Fault(
                 ("train", key),
                 f"got {every}, must be <= train.{length} ({most}); use null or at most {most}",
-                (f"train.{length}",),
             )
 
 
@@ -95,15 +92,11 @@ def _evaluations(experiment: Experiment) -> Iterator[Fault]:
             "got 'paper', which takes the best of several evaluations, but "
             "train.eval_every_epochs and "
             "train.eval_every_steps are null; use train.eval_every_epochs 1",
-            ("train.eval_every_epochs", "train.eval_every_steps"),
         )
     if train.patience is None:
         return
     if why := _idle_patience(train.patience, experiment):
-        about: list[str] = []
-        for every, length in _EVALUATED:
-            about += [f"train.{every}", f"train.{length}"]
-        yield Fault(("train", "patience"), f"got {train.patience}, {why}", tuple(about))
+        yield Fault(("train", "patience"), f"got {train.patience}, {why}")
 
 
 _EVALUATED = (("eval_every_epochs", "epochs"), ("eval_every_steps", "steps"))
@@ -137,7 +130,6 @@ def _resources(train: Train, resources: Resources) -> Iterator[Fault]:
             ("train", "tf32"),
             "got true, has no effect with resources.gpus_per_worker 0, on the CPU; "
             "use false, or resources.gpus_per_worker 1",
-            ("resources.gpus_per_worker",),
         )
     for key in ("cpus_per_worker", "gpus_per_worker"):
         amount = getattr(resources, key)
@@ -147,14 +139,12 @@ def _resources(train: Train, resources: Resources) -> Iterator[Fault]:
                 ("resources", key),
                 f"got {amount:g}, must be a whole number where it is above 1, for each of "
                 f"resources.workers ({workers}); use {whole} or {whole + 1}",
-                ("resources.workers",),
             )
     if 0 < gpus < 1 < workers:
         yield Fault(
             ("resources", "gpus_per_worker"),
             f"got {gpus:g}, must be whole with resources.workers {workers}, as two workers "
             "cannot share a GPU in one collective call; use 1, or resources.workers 1",
-            ("resources.workers",),
         )
 
 
@@ -189,8 +179,9 @@ def misfits(experiment: Experiment, parts: Parts) -> Iterator[Fault]:
         yield from _computed(experiment, *part)
     _, backbone_config = parts[("backbone",)]
     num_layers = _size(backbone_config, "num_layers") or 0
-    decoder_layers = _size(backbone_config, "decoder_layers") or 0
-    yield from _entries(experiment.mixers, max(num_layers, decoder_layers))
+    yield from _entries(
+        experiment.mixers, max(num_layers, _size(backbone_config, "decoder_layers") or 0)
+    )
     yield from _untrimmable(experiment.train, parts)
 
 
@@ -236,9 +227,8 @@ def _targets(
 
 def facts_of(resolved: Resolved, config: Config) -> Facts:
     """What a plugin claims as a mixer with these parameters; another one claims nothing."""
-    if isinstance(resolved.plugin, MixerPlugin):
-        return resolved.plugin.facts_of(config)
-    return Facts()
+    plugin = resolved.plugin
+    return plugin.facts_of(config) if isinstance(plugin, MixerPlugin) else Facts()
 
 
 def _mixer(path: KeyPath, role: str, parts: Parts) -> Iterator[Fault]:
@@ -286,8 +276,9 @@ def _entries(entries: Sequence[MixerEntry], num_layers: int) -> Iterator[Fault]:
                 f"{num_layers - 1}, or -{num_layers} to -1",
             )
         for number, other in enumerate(entries[:place]):
-            share_roles = entry.role == other.role or None in (entry.role, other.role)
-            if share_roles and layers[place] & layers[number]:
+            if (entry.role == other.role or None in (entry.role, other.role)) and layers[
+                place
+            ] & layers[number]:
                 message = f"means sites that mixers[{number}] means too; each may have one entry"
                 yield Fault(path, message)
         if entry.role is None:
@@ -309,7 +300,6 @@ def _width(path: KeyPath, backbone: Config, mixer: Config) -> Iterator[Fault]:
             ("backbone", "params", "dim"),
             f"got {dim}, must be divisible by backbone.params.num_heads ({heads}); "
             f"use {fitting} or {fitting + heads}",
-            ("backbone.params.num_heads",),
         )
     elif isinstance(mixer, MixerConfig):
         label = f"mixer {type(mixer).__module__} cannot check where it stands"
@@ -328,9 +318,7 @@ def _size(config: Config, field: str) -> int | None:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    if names:
-        return " or ".join(map(repr, names))
-    return "none"
+    return " or ".join(map(repr, names)) or "none"
 
 
 _TRIMMING: KeyPath = ("train", "bucket_batches")

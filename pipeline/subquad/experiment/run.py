@@ -5,7 +5,7 @@ started.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -114,9 +114,7 @@ class Run:
         another experiment.
         """
         found = find_file(Result, self.folder)
-        if found and found.experiment == self.digest:
-            return found
-        return None
+        return found if found and found.experiment == self.digest else None
 
     @cached_property
     def digest(self) -> str:
@@ -132,8 +130,9 @@ class Run:
 
     def protocol_label(self, openings: int = 1) -> str:
         """The protocol in words, with how often it has opened the test split."""
-        times = "once" if openings < 2 else f"{openings} times"
-        return _LABELS["trial" if self.is_trial else self.experiment.protocol].format(times=times)
+        return _LABELS["trial" if self.is_trial else self.experiment.protocol].format(
+            times="once" if openings < 2 else f"{openings} times"
+        )
 
     @property
     def names(self) -> dict[str, Any]:
@@ -171,9 +170,9 @@ class Run:
     @cached_property
     def parts(self) -> Parts:
         """Plugin and parameters by place: `("mixer",)` or `("mixers", 0)`."""
-        parts: dict[KeyPath, Part] = {}
-        for kind in COMPONENTS:
-            parts[(kind,)] = (getattr(self, kind), getattr(self, f"{kind}_config"))
+        parts: dict[KeyPath, Part] = {
+            (kind,): (getattr(self, kind), getattr(self, f"{kind}_config")) for kind in COMPONENTS
+        }
         for number, part in enumerate(self.mixers):
             parts[("mixers", number)] = part
         return parts
@@ -190,8 +189,7 @@ class Run:
             places["init.from"] = self.experiment.init.source
         for path, (plugin, config) in self.parts.items():
             for name in () if plugin.source else path_fields(type(config)):
-                place = getattr(config, name)
-                if place:
+                if place := getattr(config, name):
                     places[dotted((*path, "params", name))] = place
         return places
 
@@ -204,8 +202,8 @@ class Run:
     @property
     def sources(self) -> dict[KeyPath, SourceFile]:
         """The text of each plugin that is given as a file, by place."""
-        plugins = {path: plugin for path, (plugin, _) in self.parts.items()}
-        return {path: plugin.source for path, plugin in plugins.items() if plugin.source}
+        parts = self.parts.items()
+        return {path: plugin.source for path, (plugin, _) in parts if plugin.source}
 
     def mixer_at(self, site: Site) -> Part:
         """The mixer of a site and its parameters: the entry of `mixers` that takes it, else the
@@ -229,21 +227,17 @@ class Run:
         """What tables call the data set: what its plugin says, else the plugin's name."""
         plugin = self.dataset.plugin
         assert isinstance(plugin, DatasetPlugin)
-        label = plugin.label(self.dataset_config)
-        return label or self.dataset.found.name
+        return plugin.label(self.dataset_config) or self.dataset.found.name
 
     def as_values(self) -> dict[str, Any]:
         """The run as plain values that travel to another process or machine, its plugins by
         name.
         """
         components = dict(components_of(self.experiment))
-        sources: dict[str, dict[str, Any]] = {}
-        for path, source in self.sources.items():
-            name = components[path].name
-            sources[name] = dict(vars(source))
+        sources = self.sources.items()
         return {
             "experiment": self.experiment.model_dump(mode="python"),
-            "sources": sources,
+            "sources": {components[path].name: dict(vars(source)) for path, source in sources},
             "plugins": [plugin_facts(plugin) for plugin in self.plugins],
             "place": None if self.place is None else str(self.place),
             **{name: getattr(self, name) for name in _CALLED},
@@ -268,12 +262,9 @@ class Run:
             return resolve_given(kind, name, base=base)
 
         run = checked_run(Experiment.model_validate(plain["experiment"]), resolve=resolve_here)
-        changes = {name: plain[name] for name in _CALLED}
-        place = plain["place"]
-        if place is not None:
-            changes["place"] = Path(place)
         give(run.outside)
-        return replace(run, **changes)
+        place = plain["place"] and Path(plain["place"])
+        return replace(run, place=place, **{name: plain[name] for name in _CALLED})
 
 
 def checked_run(
@@ -298,57 +289,54 @@ def checked_run(
         PluginError: a plugin that cannot be used.
     """
     base = base or Path.cwd()
-    data = absolute_paths(experiment.model_dump(mode="json"), (), marks, base)
-    experiment = Experiment.model_validate_json(json.dumps(data))
+    experiment = Experiment.model_validate_json(
+        json.dumps(absolute_paths(experiment.model_dump(mode="json"), (), marks, base))
+    )
     plugins: dict[KeyPath, Resolved] = {}
     for path, component in components_of(experiment):
-        place = (*path, "name")
-        with told_at(place, marks):
+        with told_at((*path, "name"), marks):
             plugins[path] = resolved(path, component.name, marks, base, resolve)
     parts = checked_parts(experiment, plugins, marks, base, resolve)
     # A plugin whose file does not run says nothing about what fits it.
     if all(plugin.runs for plugin in plugins.values()):
         for fault in misfits(experiment, parts):
             raise refusal([fault], marks)
-    chosen: dict[str, Any] = {"mixers": ()}
-    params: dict[KeyPath, dict[str, Any]] = {}
-    for path, (plugin, config) in parts.items():
-        kind = str(path[0])
-        params[path] = config.model_dump(mode="json")
-        if kind == "mixers":
-            chosen[kind] += ((plugin, config),)
-        else:
-            chosen[kind] = plugin
-            chosen[f"{kind}_config"] = config
-    experiment = with_params(experiment, params)
-    return Run(experiment=experiment, label=experiment.name, **chosen)
+    chosen: dict[str, Any] = {}
+    for kind in COMPONENTS:
+        chosen[kind], chosen[f"{kind}_config"] = parts[(kind,)]
+    mixers = tuple(part for path, part in parts.items() if path[0] == "mixers")
+    experiment = with_params(
+        experiment, {path: config.model_dump(mode="json") for path, (_, config) in parts.items()}
+    )
+    return Run(experiment=experiment, label=experiment.name, mixers=mixers, **chosen)
 
 
 def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:
     """The run of an experiment as plain data; see `checked_run`."""
-    experiment = parse(tree.data, tree.marks, resolve=resolve)
-    return checked_run(experiment, tree.marks, base=base, resolve=resolve)
+    return checked_run(
+        parse(tree.data, tree.marks, resolve=resolve), tree.marks, base=base, resolve=resolve
+    )
 
 
-def laid(run: Run, settings: Sequence[Setting]) -> Run:
-    """A run's experiment with settings laid over it. Nothing heavy is imported, and no plugin is
-    looked for again.
+def run_at(run: Run, values: Mapping[str, Any]) -> Run:
+    """A run's experiment with settings laid over it, by dotted key. Nothing heavy is imported, and
+    no plugin is looked for again.
 
     Raises:
         UserError: a plugin refuses them.
     """
-    others: dict[str, Resolved] = {}
-    for entry, (plugin, _) in zip(run.experiment.mixers, run.mixers, strict=True):
-        others[entry.name] = plugin
+    others = {
+        entry.name: plugin
+        for entry, (plugin, _) in zip(run.experiment.mixers, run.mixers, strict=True)
+    }
 
     def known(kind: str, name: str, **_: Any) -> Resolved:
         if kind == "mixer":
             return others.get(name, run.mixer)
         return getattr(run, kind)
 
-    tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), settings)
-    made = run_of(tree, None, known)
-    return replace(made, label=run.label, axes=run.axes, labels=run.labels)
+    tree = overlay(Tree(run.experiment.model_dump(mode="json"), NO_MARKS), by_key(values))
+    return replace(run_of(tree, None, known), label=run.label, axes=run.axes, labels=run.labels)
 
 
 def by_key(values: Mapping[str, Any]) -> list[Setting]:

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 
 from subquad.addresses import has_secret
-from subquad.experiment.allowed import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.plugin import Config, Misfit, Not, Role, Site, param
 from subquad.record.stores import address_fault
+from subquad.registry.allowed import LAYERS_PATTERN, NAME_PATTERN, RANGE_PATTERN
 from subquad.registry.parameters import models_below
 
 FORMAT = 1

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from subquad.errors import ConfigError
+from subquad.plugin.effect import extra_of
 
 KeyPath = tuple[str | int, ...]
 
@@ -39,9 +40,7 @@ class Origin:
     folder: Path | None = None
 
     def __str__(self) -> str:
-        if self.line:
-            return f"{self.source}:{self.line}"
-        return self.source
+        return f"{self.source}:{self.line}" if self.line else self.source
 
 
 _UNKNOWN = Origin("")
@@ -64,13 +63,8 @@ def origin_of(path: KeyPath, marks: Marks) -> Origin:
 
 def dotted(path: KeyPath) -> str:
     """`mixer.params.order`; an index in a list is written `[2]`, counted from 0."""
-    text = ""
-    for key in path:
-        if isinstance(key, int):
-            text += f"[{key}]"
-        else:
-            text += f".{shown_key(key)}"
-    return text.removeprefix(".")
+    keys = (f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}" for key in path)
+    return "".join(keys).removeprefix(".")
 
 
 def flat_key(path: KeyPath) -> str:
@@ -82,22 +76,16 @@ def shown_key(key: str) -> str:
     """A key as it is, or quoted where it is long or holds anything but letters, digits, '.', '-'
     and '_'.
     """
-    if re.fullmatch(r"[\w.-]{1,60}", key):
-        return key
-    return repr(shorten(key, 60))
+    return key if re.fullmatch(r"[\w.-]{1,60}", key) else repr(shorten(key, 60))
 
 
 def shorten(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit - 3]}..."
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def shown_target(target: str) -> str:
     """A file's name as messages show it: of a very long one the end."""
-    if len(target) <= 200:
-        return target
-    return f"...{target[-197:]}"
+    return target if len(target) <= 200 else f"...{target[-197:]}"
 
 
 def problem(path: KeyPath, message: str, origin: Origin) -> ConfigError:
@@ -186,10 +174,7 @@ def key_path(key: str) -> KeyPath:
     """The path of a dotted key; `mixers.0.params.order` counts the entries of the list from 0."""
     path: KeyPath = ()
     for part in key.split("."):
-        if path[:1] == ("mixers",) and part.isdecimal():
-            path += (int(part),)
-        else:
-            path += (part,)
+        path += (int(part) if path[:1] == ("mixers",) and part.isdecimal() else part,)
     return path
 
 
@@ -201,8 +186,7 @@ def single(layer: Sequence[Setting]) -> list[Setting]:
     for setting in layer:
         if setting.path in _SECTION_PATHS and isinstance(setting.value, dict):
             for key, value in setting.value.items():
-                path = (*setting.path, key)
-                settings.append(Setting(path, value, setting.origin))
+                settings.append(Setting((*setting.path, key), value, setting.origin))
         else:
             settings.append(setting)
     return settings
@@ -222,11 +206,11 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
         here = path[: depth + 1]
         name = "list" if isinstance(key, int) else "mapping"
         if type(place) is not _CONTAINERS[name]:
-            above = dotted(path[:depth])
-            raise setting.wrong(f"cannot be set, as {above} is not a {name}")
+            raise setting.wrong(f"cannot be set, as {dotted(path[:depth])} is not a {name}")
         if isinstance(key, int) and key >= len(place):
-            message = f"there is no such entry, the list has {len(place)}"
-            raise problem(here, message, setting.origin)
+            raise problem(
+                here, f"there is no such entry, the list has {len(place)}", setting.origin
+            )
         if here == path:
             place[key] = copy.deepcopy(setting.value)
         elif isinstance(key, str) and key not in place:
@@ -250,9 +234,8 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
         name = before.get("name")
         params = before.get("params", {})
         added = given.get("params", {})
-        is_same = given.get("name", name) == name
-        if is_same and isinstance(params, dict) and isinstance(added, dict):
-            data[key] = {**before, **given, "params": {**params, **added}}
+        if given.get("name", name) == name and isinstance(params, dict) and isinstance(added, dict):
+            data[key] = {**before, **given, "params": params | added}
     return mark_all(given, (key,), setting.origin)
 
 
@@ -269,12 +252,12 @@ def _switch_off_others(data: dict[str, Any], layer: Sequence[Setting]) -> None:
 
 def _gives(layer: Sequence[Setting], path: KeyPath) -> bool:
     """Whether a layer has a value for this key."""
-    for setting in layer:
-        depth = len(setting.path)
-        value = get(setting.value, path[depth:])
-        if path[:depth] == setting.path and value is not None:
-            return True
-    return False
+    found = [
+        get(setting.value, path[len(setting.path) :])
+        for setting in layer
+        if path[: len(setting.path)] == setting.path
+    ]
+    return found.count(None) < len(found)
 
 
 def get(value: Any, path: KeyPath) -> Any:
@@ -304,12 +287,7 @@ def absolute(value: str, folder: Path) -> str:
 
 def path_fields(config: type[BaseModel]) -> tuple[str, ...]:
     """The parameters of a plugin that are declared as paths."""
-    names: list[str] = []
-    for name, field in config.model_fields.items():
-        extra = field.json_schema_extra
-        if isinstance(extra, dict) and extra.get("path"):
-            names.append(name)
-    return tuple(names)
+    return tuple(name for name, field in config.model_fields.items() if extra_of(field).get("path"))
 
 
 def folder_of(path: KeyPath, marks: Marks, base: Path) -> Path:
@@ -342,12 +320,10 @@ def absolute_paths(
         base: a folder.
         params: parameters of plugins that are paths, those of all mixers as the mixer's.
     """
-    is_entries = isinstance(value, list) and path == ("mixers",)
-    if isinstance(value, dict) or is_entries:
+    if isinstance(value, dict) or (isinstance(value, list) and path == ("mixers",)):
         made: Any = value.copy()
         for key, inner in children(value):
-            below = (*path, key)
-            made[key] = absolute_paths(inner, below, marks, base, params)
+            made[key] = absolute_paths(inner, (*path, key), marks, base, params)
         return made
     if not isinstance(value, str):
         return value
@@ -355,8 +331,7 @@ def absolute_paths(
     folder = folder_of(path, marks, base)
     if place in _PATHS or place in params:
         return absolute(value, folder)
-    is_name = place[1:] in ((), ("name",))
-    if is_name and place[0] in COMPONENTS:
+    if place[1:] in ((), ("name",)) and place[0] in COMPONENTS:
         file, colon, attribute = value.rpartition(":")
         if file.endswith(".py"):
             return f"{absolute(file, folder)}{colon}{attribute}"

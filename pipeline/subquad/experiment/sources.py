@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,9 +114,7 @@ def _read(target: str, cwd: Path, recipes: Recipes) -> tuple[Tree, str]:
 
 def is_path(target: str) -> bool:
     """Whether a user means a YAML file, rather than something that a package ships."""
-    if target.endswith(_ENDINGS):
-        return True
-    return "/" in target or "\\" in target
+    return target.endswith(_ENDINGS) or "/" in target or "\\" in target
 
 
 def stem(name: str) -> str:
@@ -132,16 +131,13 @@ def _exists(path: Path) -> bool:
 
 def _near(target: str, path: Path, recipes: Recipes) -> str:
     """The nearest YAML file beside it, or the recipe of that name."""
-    try:
-        beside = [other.name for other in path.parent.iterdir()]
-    except (OSError, ValueError):
-        beside = []
-    found = nearest(path.name, [name for name in beside if name.endswith(_ENDINGS)])
-    if found:
-        return f"; did you mean {target.removesuffix(path.name)}{found[0]}?"
-    found = nearest(stem(path.name), recipes())
-    if found:
-        return f"; did you mean the recipe {found[0]}?"
+    beside: list[str] = []
+    with suppress(OSError, ValueError):
+        beside += [other.name for other in path.parent.iterdir() if other.suffix in _ENDINGS]
+    for found in nearest(path.name, beside):
+        return f"; did you mean {target.removesuffix(path.name)}{found}?"
+    for found in nearest(stem(path.name), recipes()):
+        return f"; did you mean the recipe {found}?"
     return ""
 
 
@@ -166,24 +162,20 @@ def parse_overrides(overrides: Sequence[str], cwd: Path) -> list[Setting]:
     """
     settings: dict[KeyPath, Setting] = {}
     for text in overrides:
-        setting = _parse(text, cwd)
-        if setting.path in settings:
-            raise ConfigError(f"{setting.origin}: {flat_key(setting.path)}: given twice")
-        settings[setting.path] = setting
-        give(setting.value)
+        name = f"override {shorten(mask(without_value(text)), 80)!r}"
+        key, equals, given = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
+        key = key.strip()
+        path = key_path(key)
+        if key.startswith("matrix."):
+            # a key below `matrix` is an axis, itself written with dots
+            path = ("matrix", key.removeprefix("matrix."))
+        if "" in path:
+            raise ConfigError(f"{name}: {key!r} is not a key, write key=value, as in train.lr=3e-4")
+        value = parse_value(given, name)
+        if path in settings:
+            raise ConfigError(f"{name}: {flat_key(path)}: given twice")
+        settings[path] = Setting(path, value, Origin(name, folder=cwd))
+        give(value)
     return list(settings.values())
-
-
-def _parse(text: str, cwd: Path) -> Setting:
-    name = f"override {shorten(mask(without_value(text)), 80)!r}"
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"{name}: no '=', write key=value, as in train.lr=3e-4")
-    key = key.strip()
-    path = key_path(key)
-    if key.startswith("matrix.") and key != "matrix.":
-        # A key below `matrix` is an axis, itself written with dots.
-        path = ("matrix", key.removeprefix("matrix."))
-    if "" in path:
-        raise ConfigError(f"{name}: {key!r} is not a key, write key=value, as in train.lr=3e-4")
-    return Setting(path, parse_value(value, name), Origin(name, folder=cwd))

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from yaml import events
@@ -195,29 +196,19 @@ def _parse(text: str, name: str, folder: Path | None, aliases: bool) -> Tree:
 
 
 def _refuse_unprintable(text: str) -> None:
-    found = _UNPRINTABLE.search(text)
-    if found is None:
+    if not (found := _UNPRINTABLE.search(text)):
         return
     start = found.start()
-    line = text.count("\n", 0, start)
-    column = start - text.rfind("\n", 0, start) - 1
     raise _Refused(
         problem=f"control character U+{ord(found.group()):04X}; is this a binary file?",
-        problem_mark=yaml.Mark("", start, line, column, None, 0),
+        problem_mark=yaml.Mark(
+            "", start, text.count("\n", 0, start), start - text.rfind("\n", 0, start) - 1, None, 0
+        ),
     )
 
 
 def _refuse(event: events.Event, reason: str) -> _Refused:
     return _Refused(problem=reason, problem_mark=event.start_mark)
-
-
-def _scalar(event: events.ScalarEvent) -> Any:
-    if not event.implicit[0]:  # quoted, or a block of text
-        return event.value
-    try:
-        return _plain_value(event.value)
-    except ValueError as error:
-        raise _refuse(event, str(error)) from None
 
 
 class _Reader:
@@ -256,12 +247,16 @@ class _Reader:
         before = self.nodes
         self.limit(path, event)
         self.marks.setdefault(path, self.origin(event))
+        data: Any = getattr(event, "value", None)  # text, where it is quoted or a block
         if isinstance(event, events.MappingStartEvent):
             data = self.mapping(path)
         elif isinstance(event, events.SequenceStartEvent):
             data = self.sequence(path)
-        else:
-            data = _scalar(cast("events.ScalarEvent", event))  # an alias was refused above
+        elif isinstance(event, events.ScalarEvent) and event.implicit[0]:
+            try:
+                data = _plain_value(event.value)
+            except ValueError as error:
+                raise _refuse(event, str(error)) from None
         if event.anchor is not None:
             self.anchored[event.anchor] = (data, self.nodes - before)
         return data
@@ -289,7 +284,10 @@ class _Reader:
     def mapping(self, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for event in self.until(events.MappingEndEvent):
-            key = self.key(path, event)
+            self.limit(path, event)
+            key = getattr(event, "value", None)
+            if not key:
+                raise _refuse(event, "a key must be a word")
             below = (*path, key)
             origin = self.origin(event)
             if key in result:
@@ -305,11 +303,8 @@ class _Reader:
         return result
 
     def sequence(self, path: KeyPath) -> list[Any]:
-        result: list[Any] = []
-        for event in self.until(events.SequenceEndEvent):
-            below = (*path, len(result))
-            result.append(self.value(below, event))
-        return result
+        entries = enumerate(self.until(events.SequenceEndEvent))
+        return [self.value((*path, number), event) for number, event in entries]
 
     def until(self, end: type[events.Event]) -> Iterator[events.Event]:
         """The events that begin an entry each, up to the end of the list or mapping."""
@@ -317,12 +312,6 @@ class _Reader:
             if isinstance(event, end):
                 return
             yield event
-
-    def key(self, path: KeyPath, event: Any) -> str:
-        self.limit(path, event)
-        if not isinstance(event, events.ScalarEvent) or not event.value:
-            raise _refuse(event, "a key must be a word")
-        return event.value
 
     def origin(self, event: events.Event) -> Origin:
         return Origin(self.name, event.start_mark.line + 1, self.folder)
@@ -336,15 +325,11 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if _is_plain(text) else '"'
+    style = '"'
+    with suppress(ValueError):  # what looks like a number
+        if text.isprintable() and type(_plain_value(text)) is str:
+            style = None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-def _is_plain(text: str) -> bool:
-    try:
-        return text.isprintable() and type(_plain_value(text)) is str
-    except ValueError:
-        return False
 
 
 _Dumper.add_representer(str, _represent_text)

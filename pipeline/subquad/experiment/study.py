@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,14 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from subquad import registry
-from subquad.errors import UserError
+from subquad.errors import ConfigError, UserError
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.components import Resolve, resolve_given
-from subquad.experiment.run import Run, run_of
-from subquad.experiment.settings import Tree, get
+from subquad.experiment.run import Run, by_key, run_of
+from subquad.experiment.settings import NO_MARKS, SECTIONS, Tree, get, overlay
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
+from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml, to_yaml
 from subquad.experiment.study_file import StudyFile, read_study
-from subquad.experiment.study_text import study_text
 from subquad.record.layout import runs_root
 from subquad.record.names import CELLS
 from subquad.record.trust import give
@@ -57,9 +57,7 @@ class Study:
     def root(self) -> Path:
         """The folder that holds `runs/` and the tracking database."""
         runs = runs_root(self.folder)
-        if runs.name == "runs":
-            return runs.parent
-        return runs
+        return runs.parent if runs.name == "runs" else runs
 
     @property
     def match(self) -> str:
@@ -75,7 +73,7 @@ class Study:
         """
         if self.single:
             return dump(self.runs[0].experiment)
-        return study_text(self.runs, self.file.baseline, self.match)
+        return _study_text(self.runs, self.file.baseline, self.match)
 
     @property
     def pending(self) -> list[Run]:
@@ -115,10 +113,8 @@ def load_study(
         PluginError: a plugin cannot be used.
     """
     cwd = cwd or Path.cwd()
-    layers, source = read_layers(target, cwd, recipes)
-    settings = parse_overrides(overrides, cwd)
     remembered = cache(resolve)  # each plugin of a study is asked for once
-    file = read_study(_named(layers, target), settings, remembered)
+    file, source = _read(target, overrides, cwd, remembered, recipes)
     if file.axes:
         runs, repeats = _runs(file, cwd, remembered)
         return Study(runs[0].experiment.name, False, runs, source, file, repeats=repeats)
@@ -144,18 +140,13 @@ def named_datasets(target: str, overrides: Sequence[str]) -> tuple[list[str], bo
     Raises:
         ConfigError: the file or an override cannot be used.
     """
-    cwd = Path.cwd()
     give(target)
-    layers, _ = read_layers(target, cwd, registry.recipes)
-    settings = parse_overrides(overrides, cwd)
-    file = read_study(_named(layers, target), settings, resolve_given)
-    names: dict[str, None] = {}
-    for cell in file.cells():
-        name = get(cell.tree.data, ("dataset", "name")) or get(cell.tree.data, ("dataset",))
-        if isinstance(name, str):
-            names[name] = None
-    axes = [axis.key for axis in file.axes]
-    return list(names), "dataset" in axes
+    file, _ = _read(target, overrides, Path.cwd(), resolve_given, registry.recipes)
+    trees = [cell.tree.data for cell in file.cells()]
+    names = [get(data, ("dataset", "name")) or get(data, ("dataset",)) for data in trees]
+    return list(dict.fromkeys(name for name in names if isinstance(name, str))), "dataset" in [
+        axis.key for axis in file.axes
+    ]
 
 
 def load_text(text: str, resolve: Resolve = resolve_given) -> Study:
@@ -178,7 +169,7 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
             run = run_of(cell.tree, cwd, resolve)
         except UserError as error:
             raise type(error)(f"{error} (run {cell.label})") from error
-        # Two runs that have this alike are one, and the first is trained.
+        # two runs that have this alike are one, and the first is trained
         key = [cell.labels[axis.key] for axis in file.axes if axis.path]
         if len(key) < len(file.axes):
             key.append(digest(run.experiment, coupled=run.coupled))
@@ -187,16 +178,85 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
         if same is not run:
             repeats.append(run)
         if run.experiment != same.experiment:
-            message = (
-                f"run {cell.label} differs from {same.label} in nothing that decides the numbers"
+            raise file.wrong(
+                f"run {cell.label} differs from {same.label} in nothing that decides the "
+                "numbers; leave it out"
             )
-            raise file.wrong(f"{message}; leave it out")
     return tuple(found.values()), tuple(repeats)
 
 
-def _named(layers: Sequence[Tree], target: str) -> list[Tree]:
-    """The layers with one name: that of the last, else that of the file or recipe."""
-    *below, last = layers
+def _read(
+    target: str, overrides: Sequence[str], cwd: Path, resolve: Resolve, recipes: Recipes
+) -> tuple[StudyFile, str]:
+    """What a file or recipe says with overrides, and what messages call it; its name is that of the
+    last layer, else that of the file or recipe.
+    """
+    (*below, last), source = read_layers(target, cwd, recipes)
     *_, file = re.split(r"[/\\]", target)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem(file)).strip("._-")[:100]
-    return [*below, Tree({"name": name or "experiment", **last.data}, last.marks)]
+    last = Tree({"name": name or "experiment", **last.data}, last.marks)
+    return read_study([*below, last], parse_overrides(overrides, cwd), resolve), source
+
+
+_SURELY_READABLE = 4 * MAX_NODES
+"""Characters; each key and value takes at least four in the canonical form."""
+
+
+def _study_text(runs: Sequence[Run], baseline: str, match: str) -> str:
+    """Checked runs, with defaults filled in and paths absolute; files that were extended, axes and
+    overrides are part of them.
+
+    Raises:
+        ConfigError: with its defaults it is larger than what `load_study` reads.
+    """
+    top = _listed([(run, _settings(run)) for run in runs], [*runs[0].labels])
+    data: dict[str, Any] = overlay(Tree({}, NO_MARKS), by_key(top["set"])).data
+    if baseline:
+        data["baseline"] = baseline
+    if match:
+        data["match"] = match
+    data["runs"] = top["runs"]
+    text = to_yaml(data)
+    if len(text) >= _SURELY_READABLE:  # a study that could not be resumed must not start
+        try:
+            read_back = parse_yaml(text, "study.yaml")
+        except ConfigError:
+            read_back = None
+        if read_back is None or len(text.encode()) > MAX_BYTES:
+            size = f"with every default written out the study has {len(text):,} characters"
+            raise ConfigError(f"{size}, more than can be read back; use less")
+    return text
+
+
+def _listed(runs: Sequence[tuple[Run, Mapping[str, Any]]], keys: Sequence[str]) -> dict[str, Any]:
+    """What some runs have alike, and below it these runs by their values of the axes `keys`."""
+    _, first = runs[0]
+    alike = {
+        key: value
+        for key, value in first.items()
+        if all(key in settings and settings[key] == value for _, settings in runs)
+    }
+    listed: dict[str, Any] = {"set": alike}
+    if not keys:
+        return listed
+    key, *below = keys
+    groups: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
+    for run, settings in runs:
+        own = {name: value for name, value in settings.items() if name not in alike}
+        groups.setdefault(repr((run.labels[key], run.axes[key])), []).append((run, own))
+    listed["runs"] = []
+    for group in groups.values():
+        run, _ = group[0]
+        entry: dict[str, Any] = {"labels": {key: run.labels[key]}}
+        if run.axes[key] != run.labels[key]:
+            entry["axes"] = {key: run.axes[key]}
+        listed["runs"].append(entry | _listed(group, below))
+    return listed
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """A run's experiment by the keys that a study may vary: sections key by key."""
+    settings = run.experiment.model_dump(mode="json")
+    for section in SECTIONS:
+        settings |= {f"{section}.{name}": value for name, value in settings.pop(section).items()}
+    return settings

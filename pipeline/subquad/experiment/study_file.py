@@ -62,7 +62,7 @@ MAX_LABEL = 200
 MAX_RUNS = 10_000
 
 
-class Listed(Config):
+class _Listed(Config):
     """An entry of `runs`: one run, or the runs below it that have this alike."""
 
     labels: dict[str, Label] = Field(min_length=1)
@@ -128,17 +128,23 @@ class StudyFile:
         """
         labels = set[str]()
         keys = [axis.key for axis in self.axes]
-        listed = self._listed(self.runs, Cell({}, {}, self.base))
-        for cell in listed if self.runs else self._product():
+        for cell in (
+            self._listed(self.runs, Cell({}, {}, self.base)) if self.runs else self._product()
+        ):
             if keys and [*cell.labels] != keys:
-                message = f"run {cell.label} has the axes {', '.join(cell.labels)}"
-                raise self.wrong(f"{message}, the first run has {', '.join(keys)}")
+                raise self.wrong(
+                    f"run {cell.label} has the axes {', '.join(cell.labels)}, the first run has "
+                    f"{', '.join(keys)}"
+                )
             if len(cell.label) > MAX_LABEL:
-                message = f"a run's label has {len(cell.label)} characters, must be at most"
-                raise self.wrong(f"{message} {MAX_LABEL}; give labels")
+                raise self.wrong(
+                    f"a run's label has {len(cell.label)} characters, must be at most {MAX_LABEL}; "
+                    "give labels"
+                )
             if cell.label.lower() in labels:
-                message = f"two runs have the label {cell.label}"
-                raise self.wrong(f"{message}; give their values other labels")
+                raise self.wrong(
+                    f"two runs have the label {cell.label}; give their values other labels"
+                )
             labels.add(cell.label.lower())
             yield cell
         if not labels:
@@ -146,10 +152,11 @@ class StudyFile:
 
     def _listed(self, entries: Sequence[Given], above: Cell) -> Iterator[Cell]:
         for place in entries:
-            listed = read_model(Listed, place)
+            listed = read_model(_Listed, place)
             tree = overlay(above.tree, read_settings(place.at("set")))
-            axes = above.axes | listed.labels | listed.axes
-            cell = Cell(above.labels | listed.labels, axes, tree)
+            cell = Cell(
+                above.labels | listed.labels, above.axes | listed.labels | listed.axes, tree
+            )
             if listed.runs:
                 yield from self._listed(place.at("runs").entries(), cell)
             else:
@@ -187,8 +194,9 @@ class StudyFile:
             elif axis.path:
                 axes[axis.key] = value.own[0].value
             else:
-                flat = {dotted(setting.path): setting.value for setting in itertools.chain(*sets)}
-                axes[axis.key] = flatten(flat)
+                axes[axis.key] = flatten(
+                    {dotted(setting.path): setting.value for setting in itertools.chain(*sets)}
+                )
         last = [*self.last]
         last += [setting for key, label, setting in self.of_values if labels[key] == label]
         tree = self.base
@@ -196,8 +204,9 @@ class StudyFile:
             tree = overlay(tree, layer)
         for setting in last:
             if not is_given(tree.data, setting.path):
-                message = "is dropped by a value that replaces what is above it"
-                raise setting.wrong(f"{message}; leave one of them out")
+                raise setting.wrong(
+                    "is dropped by a value that replaces what is above it; leave one of them out"
+                )
         return Cell(labels, axes, tree)
 
     def refuse_owned(self, settings: Sequence[Setting], instead: str) -> None:
@@ -332,13 +341,14 @@ def _match(place: Given, axes: Sequence[Axis]) -> str:
         raise place.wrong("needs mixers that are compared, as in matrix.mixer=[ONE, OTHER]")
     for axis in axes:
         sets: list[Setting] = []
-        for value in axis.values:
-            if axis.key == "mixer" or not axis.path:
-                sets += itertools.chain(value.sets, *value.beside.values())
-        is_set = any(setting.path == WIDTH for setting in sets)
+        for value in axis.values if axis.key == "mixer" or not axis.path else ():
+            sets += itertools.chain(value.sets, *value.beside.values())
+        is_set = WIDTH in [setting.path for setting in sets]
         if axis.owns(WIDTH) or is_set or (sets and not axis.path):
-            message = f"chooses {dotted(WIDTH)}, and the axis {axis.key} sets more than a mixer"
-            raise place.wrong(f"{message}; leave one of them out")
+            raise place.wrong(
+                f"chooses {dotted(WIDTH)}, and the axis {axis.key} sets more than a mixer; leave "
+                "one of them out"
+            )
     return PARAMETERS
 
 

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from subquad.errors import ConfigError
-from subquad.experiment.allowed import NAME_PATTERN
 from subquad.experiment.axes import read_model
 from subquad.experiment.refusals import Given, top_of
 from subquad.experiment.sources import is_path, stem
 from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.plugin import Config
 from subquad.registry import recipes
+from subquad.registry.allowed import NAME_PATTERN
 from subquad.reports.published import published_tables
 from subquad.suggest import did_you_mean
 

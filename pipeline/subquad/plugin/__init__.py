@@ -123,9 +123,7 @@ class AttentionConfig(MixerConfig):
 
     def narrow(self, facts: Facts) -> Facts:
         facts = super().narrow(facts)
-        if self.rotary:
-            return replace(facts, permutation_equivariant=None)
-        return facts
+        return replace(facts, permutation_equivariant=None) if self.rotary else facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,9 +261,7 @@ class MixerPlugin(Plugin):
 
     def facts_of(self, config: Config) -> Facts:
         """The facts of a mixer with these parameters."""
-        if isinstance(config, MixerConfig):
-            return config.narrow(self.facts)
-        return self.facts
+        return config.narrow(self.facts) if isinstance(config, MixerConfig) else self.facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,9 +362,7 @@ class DatasetPlugin(Plugin):
     @property
     def named_by(self) -> tuple[str, ...]:
         """The parameters that its label is made of."""
-        if issubclass(self.config, DatasetConfig):
-            return self.config.named_by()
-        return ()
+        return self.config.named_by() if issubclass(self.config, DatasetConfig) else ()
 
     def label(self, config: Config) -> str:
         """What tables call the data set with these parameters; "" for the plugin's name."""

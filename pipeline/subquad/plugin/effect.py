@@ -75,9 +75,7 @@ def same(a: Any, b: Any) -> bool:
 
 def as_written(value: Any) -> str:
     """A value as an experiment file has it, but text without quotes."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def default_of(spec: FieldInfo) -> Any:
@@ -94,20 +92,17 @@ def conditions_of(when: When | Sequence[When] | None) -> Effect:
 
 
 def _conditions(alternative: When) -> tuple[Condition, ...]:
-    conditions = []
-    for key, values in alternative.items():
-        if isinstance(values, Not):
-            conditions.append(Condition(key, values.values, but=True))
-        else:
-            conditions.append(Condition(key, tuple(values)))
-    return tuple(conditions)
+    return tuple(
+        Condition(key, values.values, but=True)
+        if isinstance(values, Not)
+        else Condition(key, tuple(values))
+        for key, values in alternative.items()
+    )
 
 
 def extra_of(spec: FieldInfo) -> dict[str, Any]:
     """What `param` says of a field beside what pydantic knows."""
-    if isinstance(spec.json_schema_extra, dict):
-        return spec.json_schema_extra
-    return {}
+    return spec.json_schema_extra if isinstance(spec.json_schema_extra, dict) else {}
 
 
 def own_effect(spec: FieldInfo) -> Effect:

@@ -44,8 +44,7 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not isinstance(self.unit, str):
-            given = f"got {self.label!r} and {self.unit!r}"
-            raise ValueError(f"label and unit: {given}, must be texts")
+            raise ValueError(f"label and unit: got {self.label!r} and {self.unit!r}, must be texts")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode: got {self.mode!r}, must be 'max' or 'min'")
         if self.digits is not None and self.digits not in range(_MOST_DIGITS + 1):
@@ -64,9 +63,7 @@ class Metric:
     def with_unit(self) -> str:
         """`accuracy (%)`, `perplexity`."""
         unit = self._printed_unit
-        if unit:
-            return f"{self.label} ({unit})"
-        return self.label
+        return f"{self.label} ({unit})" if unit else self.label
 
     @property
     def _printed_unit(self) -> str:
@@ -79,20 +76,16 @@ class Metric:
 
     def scaled(self, value: float) -> float:
         """A value in the unit of print."""
-        if self.is_fraction:
-            return 100.0 * value
-        return value
+        return 100.0 * value if self.is_fraction else value
 
     def number(self, value: float) -> str:
         """`98.56`, without the unit."""
         if not math.isfinite(value):
             return str(value)
-        scaled = self.scaled(value)
-        if self.digits is not None:
-            return f"{scaled:z.{self.digits}f}"
-        if self.is_fraction:
-            return f"{scaled:z.2f}"
-        return f"{scaled:z.4g}"
+        digits = 2 if self.digits is None and self.is_fraction else self.digits
+        if digits is None:
+            return f"{self.scaled(value):z.4g}"
+        return f"{self.scaled(value):z.{digits}f}"
 
     def text(self, value: float) -> str:
         """`accuracy 98.56 %`, `ROUGE-L 22.31`, `perplexity 12.35`."""
@@ -111,9 +104,7 @@ class Metric:
     def points(self, difference: float) -> str:
         """A difference in points, or in the metric's own unit."""
         scaled = self.scaled(difference)
-        if self.is_fraction:
-            return f"{scaled:z.1f}"
-        return f"{scaled:z.3g}"
+        return f"{scaled:z.1f}" if self.is_fraction else f"{scaled:z.3g}"
 
     def interval(self, low: float, high: float) -> str:
         """`[34.3, 38.5]`."""
@@ -125,9 +116,7 @@ def metric_of(metrics: Mapping[str, Metric], name: str) -> Metric:
     declared.
     """
     metric = metrics.get(name, Metric())
-    if metric.label:
-        return metric
-    return replace(metric, label=name)
+    return replace(metric, label=metric.label or name)
 
 
 def read_metrics(declared: Any) -> dict[str, Metric]:

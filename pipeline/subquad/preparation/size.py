@@ -12,7 +12,7 @@ from typing import Any
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
-from subquad.experiment.run import by_key, laid
+from subquad.experiment.run import run_at
 from subquad.experiment.settings import dotted
 from subquad.experiment.study_file import PARAMETERS, WIDTH
 from subquad.preparation.costs import StudyCosts
@@ -63,15 +63,11 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     sized: list[Run] = []
     for run, reference in zip(runs, references, strict=True):
         try:
-            width = width_for(costs.parameters(reference), partial(_laid, run), costs)
+            width = width_for(costs.parameters(reference), partial(run_at, run), costs)
         except ConfigError as error:
             raise ConfigError(f"match: parameters: {error} (run {run.label})") from error
-        sized.append(_laid(run, width) if width else run)
+        sized.append(run_at(run, width) if width else run)
     return replace(study, runs=tuple(sized))
-
-
-def _laid(run: Run, settings: Mapping[str, Any]) -> Run:
-    return laid(run, by_key(settings))
 
 
 def width_for(
@@ -81,7 +77,7 @@ def width_for(
     already.
 
     Args:
-        lay: the run with settings laid over it, by dotted key.
+        lay: the run with settings run_at over it, by dotted key.
 
     Raises:
         ConfigError: the backbone has no such width, or none comes within `TOLERANCE`.

@@ -42,7 +42,12 @@ def check_plugin(found: Found, thing: Any) -> Plugin:
         PluginError: it breaks the contract; what is wrong, in one line.
     """
     if found.kind == "mixer" and isinstance(thing, type):
-        thing = _adapted(found, thing)
+        from subquad.nn.bare import bare_mixer, fault_of, is_bare
+
+        if is_bare(thing):  # the class of a torch module that knows nothing of subquad
+            if fault := fault_of(thing):
+                raise PluginError(f"{found}: {fault}")
+            thing = bare_mixer(thing)
     if isinstance(thing, type) and not issubclass(thing, Plugin):
         plugin = check_plugin(found, _described(found, thing))
         check_class(found, thing)
@@ -72,29 +77,14 @@ def _check_api(found: Found, api: Any) -> None:
         raise PluginError(f"{found}: api is {str(api)!r}, not a whole number")
     if api == API_VERSION:
         return
-    outdated = found.distribution
-    if api > API_VERSION:
-        outdated = "subquad"
+    outdated = "subquad" if api > API_VERSION else found.distribution
     raise PluginError(
         f"{found} needs plugin API {api}, this subquad has {API_VERSION}: upgrade {outdated}"
     )
 
 
-def _adapted(found: Found, cls: type) -> type:
-    """The class of a torch module that knows nothing of subquad, as a mixer; another as it is."""
-    from subquad.nn.bare import bare_mixer, fault_of, is_bare
-
-    if not is_bare(cls):
-        return cls
-    fault = fault_of(cls)
-    if fault:
-        raise PluginError(f"{found}: {fault}")
-    return bare_mixer(cls)
-
-
 def _name_of(thing: Any) -> str:
-    cls = thing if isinstance(thing, type) else type(thing)
-    return cls.__name__
+    return (thing if isinstance(thing, type) else type(thing)).__name__
 
 
 def _check_config(found: Found, config: Any) -> None:
@@ -102,11 +92,10 @@ def _check_config(found: Found, config: Any) -> None:
     if not isinstance(config, type) or not issubclass(config, Config):
         raise PluginError(f"{found}: config is {config!r}, not a subclass of subquad.plugin.Config")
     settings = config.model_config
-    if settings.get("frozen") and settings.get("extra") == "forbid":
-        return
-    raise PluginError(
-        f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does"
-    )
+    if not settings.get("frozen") or settings.get("extra") != "forbid":
+        raise PluginError(
+            f"{found}: {config.__name__} must stay frozen and forbid extra keys, as Config does"
+        )
 
 
 def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") -> None:
@@ -118,8 +107,9 @@ def _check_fields(found: Found, thing: Any, declared: type, prefix: str = "") ->
             kind.validate_python(value, strict=True)
         except ValidationError as error:
             first = error.errors()[0]
-            given = escaped(repr(value), limit=60)
-            raise PluginError(f"{found}: {prefix}{field.name} is {given}: {first['msg']}") from None
+            raise PluginError(
+                f"{found}: {prefix}{field.name} is {escaped(repr(value), limit=60)}: {first['msg']}"
+            ) from None
 
 
 _CALLS: dict[Kind, str] = {
@@ -174,8 +164,9 @@ def check_class(found: Found, cls: Any) -> type:
     label = f"{found}: {cls.__name__}"
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
-        methods = [_wanted(base, name) for name in missing]
-        raise PluginError(f"{label} does not implement {', '.join(methods)}")
+        raise PluginError(
+            f"{label} does not implement {', '.join([_wanted(base, name) for name in missing])}"
+        )
     for name in sorted(getattr(base, "__abstractmethods__", ())):
         _check_method(label, cls, base, name)
     _check_constructor(label, cls, base, _CALLS[found.kind])
@@ -194,13 +185,10 @@ def _described(found: Found, cls: Any) -> Plugin:
             )
     wanted = DESCRIPTORS[found.kind]
     summary, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n")
-    given: dict[str, Any] = {"summary": summary}
-    for field in fields(wanted):
-        if hasattr(cls, field.name):
-            given[field.name] = getattr(cls, field.name)
-    given["config"] = cls.Config
-    given["build"] = cls
-    return wanted(**given)
+    own = {
+        field.name: getattr(cls, field.name) for field in fields(wanted) if hasattr(cls, field.name)
+    }
+    return wanted(**{"summary": summary, **own, "config": cls.Config, "build": cls})
 
 
 def _base_of(found: Found, cls: Any) -> type:
@@ -208,9 +196,7 @@ def _base_of(found: Found, cls: Any) -> type:
     for base in allowed:
         if isinstance(cls, type) and issubclass(cls, base):
             return base
-    home = "subquad.nn"
-    if found.kind == "dataset":
-        home = "subquad.data"
+    home = "subquad.data" if found.kind == "dataset" else "subquad.nn"
     names = [f"{home}.{base.__name__}" for base in allowed]
     raise PluginError(
         f"{found}: {getattr(cls, '__name__', repr(cls))} is not a subclass of {' or '.join(names)}"
@@ -225,17 +211,13 @@ def _check_method(label: str, cls: type, base: type, name: str) -> None:
             raise PluginError(f"{label}.{name} is a method, not a property")
         return
     method = getattr(cls, name)
-    positional = []
-    keywords = {}
-    for entry in inspect.signature(declared).parameters.values():
-        if entry.kind is Parameter.POSITIONAL_OR_KEYWORD:
-            positional.append(entry.name)
-        if entry.kind is Parameter.KEYWORD_ONLY:
-            keywords[entry.name] = None
+    entries = inspect.signature(declared).parameters.values()
+    positional = [entry for entry in entries if entry.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    keywords = [entry.name for entry in entries if entry.kind is Parameter.KEYWORD_ONLY]
     try:
         if not callable(method):
             raise TypeError(f"it is a {type(method).__name__}")
-        inspect.signature(method).bind(*positional, **keywords)
+        inspect.signature(method).bind(*positional, **dict.fromkeys(keywords))
     except TypeError as error:
         raise PluginError(f"{label} must have {_wanted(base, name)}: {error}") from None
 

@@ -42,10 +42,8 @@ def declared_constants(found: Found) -> Mapping[str, Any]:
 
 def _file_of(module: str) -> Path | None:
     """The file of a module, without importing the packages above it."""
-    top, *below = module.split(".")
-    for place in _places(top):
-        package = place.joinpath(*below)
-        for path in (package / "__init__.py", package.with_suffix(".py")):
+    for place in _places(module):
+        for path in (place / "__init__.py", place.with_suffix(".py")):
             if path.is_file():
                 return path
     return None

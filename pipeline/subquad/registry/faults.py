@@ -36,9 +36,7 @@ def _place(error: BaseException) -> str:
         return ""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _ELSEWHERE.search(frame.filename)]
-    if own:
-        return f" ({own[-1].filename}:{own[-1].lineno})"
-    return ""
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 @contextlib.contextmanager

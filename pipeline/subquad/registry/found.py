@@ -102,9 +102,7 @@ def canonical(name: str) -> str:
 def find_plugins(kind: Kind | None = None) -> tuple[Found, ...]:
     """All installed plugins, or those of one kind, sorted by kind, name and distribution."""
     plugins, _ = _scan(_path_state())
-    if kind is None:
-        return plugins
-    return tuple(found for found in plugins if found.kind == kind)
+    return tuple(found for found in plugins if kind in (None, found.kind))
 
 
 def metadata_faults() -> tuple[str, ...]:
@@ -139,11 +137,8 @@ def _path_state() -> tuple[tuple[str, float], ...]:
     """What tells that something was installed or removed: sys.path, and when each folder on it
     changed.
     """
-    state = []
-    for entry in sys.path:
-        folder = entry or "."
-        state.append((folder, os.path.exists(folder) and getmtime(folder)))
-    return tuple(state)
+    folders = [entry or "." for entry in sys.path]
+    return tuple((folder, os.path.exists(folder) and getmtime(folder)) for folder in folders)
 
 
 @lru_cache(maxsize=4)
@@ -158,16 +153,16 @@ def _scan(path_state: tuple[tuple[str, float], ...]) -> tuple[tuple[Found, ...],
     for candidate in distributions():
         what = "metadata"
         try:
-            offered = candidate.read_text("entry_points.txt") or ""
-            if "[subquad." not in offered:
+            if "[subquad." not in (candidate.read_text("entry_points.txt") or ""):
                 continue
             owner = canonical(candidate.metadata["Name"])
             if owner and owner not in found:
                 what = "entry points"
                 found[owner] = set(_entries(distribution(owner), owner))
         except Exception as error:  # one distribution's must not hide the others
-            detail = f"({type(error).__name__}: {error})"
-            faults.append(f"{_place_of(candidate)}: {what} cannot be read {detail}")
+            faults.append(
+                f"{_place_of(candidate)}: {what} cannot be read ({type(error).__name__}: {error})"
+            )
     kinds = list(GROUPS)
     ranked = sorted(
         set[Found]().union(*found.values()),
@@ -206,15 +201,13 @@ def blocked(distribution: str) -> str | None:
     if disabled:
         return f"{_DISABLED}={switch}"
     allowed = os.environ.get(_ALLOWED, "")
-    if allowed.strip() and name not in _allowed():
-        return f"not in {_ALLOWED}={allowed}"
-    return None
+    return f"not in {_ALLOWED}={allowed}" if allowed.strip() and name not in _allowed() else None
 
 
 def _allowed() -> list[str]:
     """Distributions that SUBQUAD_PLUGINS names; none where it is not set."""
     return [
-        canonical(name.strip()) for name in os.environ.get(_ALLOWED, "").split(",") if name.strip()
+        canonical(name) for name in map(str.strip, os.environ.get(_ALLOWED, "").split(",")) if name
     ]
 
 
@@ -222,12 +215,10 @@ def environment_warnings() -> list[str]:
     """What is wrong outside any plugin: unreadable metadata, allowed distributions that offer
     nothing.
     """
-    warnings = list(metadata_faults())
-    offering = {found.distribution for found in find_plugins()}
-    for name in _allowed():
-        if name not in offering:
-            warnings.append(f"{_ALLOWED} names {name!r}, which offers no plugin")
-    return warnings
+    plugins, faults = _scan(_path_state())
+    offering = {found.distribution for found in plugins}
+    unknown = [name for name in _allowed() if name not in offering]
+    return [*faults, *(f"{_ALLOWED} names {name!r}, which offers no plugin" for name in unknown)]
 
 
 def choose_plugin(kind: Kind, name: str) -> Found:
@@ -272,9 +263,7 @@ def clash(found: Found) -> str | None:
     """
     same = [row for row in find_plugins(found.kind) if row.name == found.name]
     others = [row for row in usable(same) if row != found]
-    if others:
-        return _ambiguous([found, *others])
-    return None
+    return _ambiguous([found, *others]) if others else None
 
 
 def _ambiguous(rows: Sequence[Found]) -> str:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from multiprocessing.connection import Connection, Pipe, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -90,17 +89,15 @@ def _report(found: Found, timeout: float) -> PluginHealth:
     if reason:
         return PluginHealth(found, "blocked", reason)
     if found.kind in FILE_KINDS:
-        if package_folder(found.target):
-            return PluginHealth(found, "ok")
-        return PluginHealth(found, "broken", f"no package {found.target}")
+        reason = None if package_folder(found.target) else f"no package {found.target}"
+        return PluginHealth(found, "broken" if reason else "ok", reason)
     with tempfile.TemporaryDirectory(prefix="subquad-") as scratch:
         printed = Path(scratch, "stdout")
         reason, warnings = _probe_apart(found, timeout, printed, Path(scratch, "stderr"))
         line = _last_line(printed)
     if line:
         warnings.append(f"prints to stdout when imported: {line!r}")
-    other = clash(found)
-    if other:
+    if other := clash(found):
         warnings.insert(0, other)
     return PluginHealth(found, "broken" if reason else "ok", reason, tuple(warnings))
 
@@ -122,7 +119,12 @@ def _probe_apart(
             return json.loads(ours.recv_bytes())
     except (EOFError, OSError):
         wait([child.sentinel], timeout)
-        problem = f"ends the process {_end(child)}".rstrip()
+        with _STARTS:
+            code = child.exitcode
+        end = f"with exit code {code}"
+        if code is not None and code < 0:
+            end = f"({signal.strsignal(-code)})"
+        problem = f"ends the process {end}"
         if complaint := _last_line(complaints):
             problem += f" ({complaint})"
     finally:
@@ -134,22 +136,9 @@ def _probe_apart(
     return f"{found} cannot be loaded: its import {problem}", []
 
 
-def _end(child: BaseProcess) -> str:
-    """How a child ended that closed its pipe without a word."""
-    with _STARTS:
-        code = child.exitcode
-    if code is not None and code < 0:
-        return f"({signal.strsignal(-code)})"
-    return f"with exit code {code}"
-
-
 def _last_line(file: Path) -> str:
-    if not file.exists():
-        return ""
-    lines = file.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
-    if lines:
-        return lines[-1][:200]
-    return ""
+    content = file.read_bytes()[-4096:] if file.exists() else b""
+    return "".join(content.decode("utf-8", "replace").strip().splitlines()[-1:])[:200]
 
 
 def _probe(found: Found) -> tuple[str | None, list[str]]:
@@ -165,8 +154,9 @@ def _probe(found: Found) -> tuple[str | None, list[str]]:
     except SubquadError as error:
         return str(error), []
     after = _state()
-    names = sorted(before.keys() | after.keys())
-    changed = [name for name in names if before.get(name) != after.get(name)]
+    changed = [
+        name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)
+    ]
     return None, [f"changes {name} when imported" for name in changed]
 
 

@@ -154,8 +154,8 @@ def read_only(source: SourceFile) -> Resolved:
 
     wanted = DESCRIPTORS[source.kind]
     required: dict[str, Any] = {"inputs": (), "targets": (), "reports": {"score": Metric()}}
-    names = {field.name for field in fields(wanted)}
-    own = {name: value for name, value in required.items() if name in names}
+    names = [field.name for field in fields(wanted)]
+    own = {name: required[name] for name in names if name in required}
     plugin = wanted(config=AsWritten, build="", summary="not run", **own)
     return Resolved(plugin, source.found, source, runs=False)
 
@@ -234,8 +234,9 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     check_site(resolved, config, site)
     given = config
     cls = build_class(resolved)
-    place = f"{resolved.found} cannot be built for layer {site.layer_index}"
-    with blamed(place, passing=(SubquadError,)):
+    with blamed(
+        f"{resolved.found} cannot be built for layer {site.layer_index}", passing=(SubquadError,)
+    ):
         if isinstance(config, MixerConfig):
             config = config.at(site)
         mixer = _constructed(resolved, cls, config, site)
@@ -252,10 +253,12 @@ def make_mixer(resolved: Resolved, config: Config, site: Site) -> TokenMixer:
     if longest == "site":
         longest = site.max_len
     if longest:
-        refuse = partial(_refuse_longer, resolved.found.name, longest)
-        mixer.register_forward_pre_hook(refuse, with_kwargs=True)
-    followed = [f"{name} {value}" for name, value in config if value != getattr(given, name)]
-    mixer.followed = ", ".join(followed)
+        mixer.register_forward_pre_hook(
+            partial(_refuse_longer, resolved.found.name, longest), with_kwargs=True
+        )
+    mixer.followed = ", ".join(
+        [f"{name} {value}" for name, value in config if value != getattr(given, name)]
+    )
     return mixer
 
 
@@ -267,8 +270,7 @@ def _refuse_longer(
     Raises:
         PluginError: it is longer.
     """
-    x = given[0] if given else words["x"]
-    length = x.shape[1]
+    length = (given[0] if given else words["x"]).shape[1]
     if length > longest:
         raise PluginError(f"{name}: got {length} positions, and it was built for {longest}")
 
@@ -284,8 +286,7 @@ def _constructed(resolved: Resolved, cls: type, config: Config, site: Site) -> A
     methods = set[str]()
     for name in {*vars(TokenMixer), *vars(AttentionCore)} - {"forward"}:
         held = getattr_static(cls, name, None)
-        is_method = isfunction(held) or type(held) is property
-        if is_method and not name.startswith("_"):
+        if (isfunction(held) or type(held) is property) and not name.startswith("_"):
             methods.add(name)
     mixer: Any = None
     try:
@@ -314,16 +315,16 @@ def plugin_facts(resolved: Resolved) -> dict[str, Any]:
     """
     found = resolved.found
     source = resolved.source
-    facts = {
+    own = {"editable": False, "sha256": source.sha256} if source else _installed(found)
+    return {
         "kind": found.kind,
         "name": found.name,
         "distribution": found.distribution,
         "version": found.version,
         "api": resolved.plugin.api,
+        "source": source and source.path,
+        **own,
     }
-    if source:
-        return {**facts, "source": source.path, "editable": False, "sha256": source.sha256}
-    return {**facts, "source": None, **_installed(found)}
 
 
 def verify_same(expected: Sequence[Mapping[str, Any]]) -> None:
@@ -357,9 +358,8 @@ def _difference(facts: Mapping[str, Any]) -> str:
         return f"{wanted} is here in version {version}"
     here = _installed(wanted)
     # an editable installation's RECORD does not list its code
-    if facts.get("editable") or here["editable"]:
-        return ""
-    if facts.get("sha256") in (None, here["sha256"]):
+    is_editable = facts.get("editable") or here["editable"]
+    if is_editable or facts.get("sha256") in (None, here["sha256"]):
         return ""
     return f"{wanted} has other files here under the same version"
 
@@ -371,8 +371,9 @@ def _installed(found: Found) -> dict[str, Any]:
         owner = distribution(found.distribution)
     except PackageNotFoundError:
         return facts
-    origin = owner.read_text("direct_url.json") or ""
-    facts["editable"] = bool(re.search(r'"editable":\s*true', origin))
+    facts["editable"] = bool(
+        re.search(r'"editable":\s*true', owner.read_text("direct_url.json") or "")
+    )
     record = owner.read_text("RECORD")
     if record is not None:
         rows = [row for row in sorted(record.splitlines()) if not _INSTALLERS.match(row)]

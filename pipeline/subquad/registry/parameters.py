@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import types
-import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
-
-_SIGNS = {
-    "ge": ">=",
-    "gt": ">",
-    "le": "<=",
-    "lt": "<",
-    "multiple_of": "multiple of",
-    "min_length": "length >=",
-    "max_length": "length <=",
-    "pattern": "matches",
-}
-_UNIONS = (typing.Union, types.UnionType)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +20,7 @@ class ParameterRow:
     Attributes:
         name: dotted where schemas nest.
         symbol: the paper's symbol, "" where it has none.
-        type: "int", "float or null", "ddp | fsdp2", ...
-        range: limits, "" where there are none.
+        value: what it may be: "a whole number >= 1", "one of ddp, fsdp2", ...
         default: the value when none is given; None also where one must be.
         required: whether a value must be given.
         search: what a search may try, {"choices": [...]} or {"low", "high", "log"}; None where it
@@ -47,8 +33,7 @@ class ParameterRow:
 
     name: str
     symbol: str
-    type: str
-    range: str
+    value: str
     default: Any
     required: bool
     search: dict[str, Any] | None
@@ -88,34 +73,33 @@ def _rows(config: type[BaseModel], prefix: str, above: tuple[type, ...]) -> Iter
         for model in nested:
             yield from _rows(model, f"{full_name}.", above)
         if not nested:
-            yield _row(full_name, field)
+            yield _row(above[0], full_name, field)
 
 
 def models_below(field: FieldInfo) -> list[type[BaseModel]]:
     """The schemas of a field that holds settings of its own, also where it may be null."""
     from pydantic import BaseModel
 
+    kind: Any = field.annotation
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return [
-        option
-        for option in _options(field.annotation)
-        if isinstance(option, type) and issubclass(option, BaseModel)
+        option for option in options if isinstance(option, type) and issubclass(option, BaseModel)
     ]
 
 
-def _row(name: str, field: FieldInfo) -> ParameterRow:
+def _row(config: type[BaseModel], name: str, field: FieldInfo) -> ParameterRow:
     from subquad.plugin.effect import default_of, extra_of, own_effect
+    from subquad.registry.allowed import allowed
 
     extra = extra_of(field)
     search = extra.get("search")
-    limits = dict.fromkeys(_limits(field.metadata, field.annotation))
     conditions = [" and ".join(map(str, together)) for together in own_effect(field)]
     description = field.description or ""
     required = field.is_required()
     return ParameterRow(
         name=name,
         symbol=str(extra.get("symbol") or ""),
-        type=_type_text(field.annotation),
-        range=", ".join(limits),
+        value=allowed(config, tuple(name.split("."))) or "anything",
         default=None if required else default_of(field),
         required=required,
         search=dict(search) if isinstance(search, dict) else None,
@@ -123,44 +107,3 @@ def _row(name: str, field: FieldInfo) -> ParameterRow:
         unit=str(extra.get("unit") or ""),
         meaning=" ".join(description.split()),
     )
-
-
-def _type_text(annotation: Any) -> str:
-    """A type in a reader's words."""
-    if annotation is None or annotation is type(None):
-        return "null"
-    if annotation is Any:
-        return "any"
-    if annotation is ...:
-        return "..."
-    origin = get_origin(annotation)
-    arguments = get_args(annotation)
-    if origin is Annotated:
-        return _type_text(arguments[0])
-    if origin is Literal:
-        return " | ".join(map(str, arguments))
-    parts = map(_type_text, arguments)
-    if origin in _UNIONS:
-        return " or ".join(parts)
-    if origin is not None:
-        return f"{_type_text(origin)} of {', '.join(parts)}"
-    return getattr(annotation, "__name__", str(annotation))
-
-
-def _options(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) in _UNIONS:
-        return get_args(annotation)
-    return (annotation,)
-
-
-def _limits(marks: Iterable[Any], annotation: Any) -> Iterator[str]:
-    for mark in marks:
-        for key, sign in _SIGNS.items():
-            bound = getattr(mark, key, None)
-            if bound is not None:
-                yield f"{sign} {getattr(bound, 'pattern', bound)}"
-        # a Field(...) inside Annotated holds its own marks
-        yield from _limits(getattr(mark, "metadata", []), None)
-    for option in _options(annotation):
-        if get_origin(option) is Annotated:
-            yield from _limits(option.__metadata__, option.__origin__)

@@ -90,12 +90,8 @@ def folder_faults(kind: FileKind) -> list[str]:
 
 def folders(kind: FileKind) -> list[tuple[Found, Path]]:
     """The usable entry points of a kind whose package can be found, with its folder."""
-    known = []
-    for found in usable(find_plugins(kind)):
-        folder = package_folder(found.target)
-        if folder:
-            known.append((found, folder))
-    return known
+    rows = usable(find_plugins(kind))
+    return [(found, folder) for found in rows if (folder := package_folder(found.target))]
 
 
 def package_folder(package: str) -> Path | None:
@@ -103,22 +99,19 @@ def package_folder(package: str) -> Path | None:
     is none.
     """
     name, _, _ = package.partition(":")
-    top, *below = name.strip().split(".")
-    for place in places_of(top):
-        folder = place.joinpath(*below)
-        if folder.is_dir():
-            return folder
-    return None
+    return next(filter(Path.is_dir, places_of(name.strip())), None)
 
 
-def places_of(package: str) -> tuple[Path, ...]:
-    """The folders of a package, or the file of a module without its ending; nothing is imported."""
+def places_of(module: str) -> list[Path]:
+    """Where a package may lie, or the file of a module without its ending; nothing is imported."""
+    top, *below = module.split(".")
     try:
-        spec = find_spec(package)
+        spec = find_spec(top)
     except (ImportError, ValueError):
-        return ()
+        return []
     if spec is None:
-        return ()
-    if spec.submodule_search_locations is not None:
-        return tuple(map(Path, spec.submodule_search_locations))
-    return (Path(spec.origin or "").with_suffix(""),)
+        return []
+    places = spec.submodule_search_locations
+    if places is None:
+        places = [Path(spec.origin or "").with_suffix("")]
+    return [Path(place, *below) for place in places]

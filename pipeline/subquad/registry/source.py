@@ -65,13 +65,13 @@ class SourceFile:
         path, _, attribute = name.rpartition(":")
         if not attribute.isidentifier():
             raise PluginError(f"{label}: {attribute!r} is not a name, write ./file.py:NAME")
-        folder = base or Path.cwd()
-        content = _read(label, folder / path)
+        content = _read(label, (base or Path.cwd()) / path)
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            where = f"({error.reason} at byte {error.start})"
-            raise PluginError(f"{label}: the file is not UTF-8 {where}") from None
+            raise PluginError(
+                f"{label}: the file is not UTF-8 ({error.reason} at byte {error.start})"
+            ) from None
         return SourceFile(kind, path, attribute, _sha256(content), text)
 
     def run(self) -> Any:
@@ -87,10 +87,12 @@ class SourceFile:
         try:
             return getattr(module, self.attribute)
         except AttributeError:
-            known = [name for name in vars(module) if not name.startswith("_")]
-            hint = did_you_mean(self.attribute, known)
-            message = f"{self.found}: {self.path} defines no {self.attribute}{hint}"
-            raise PluginError(message) from None
+            hint = did_you_mean(
+                self.attribute, [name for name in vars(module) if not name.startswith("_")]
+            )
+            raise PluginError(
+                f"{self.found}: {self.path} defines no {self.attribute}{hint}"
+            ) from None
 
 
 def imported_by(source: SourceFile) -> dict[str, str]:
@@ -126,10 +128,8 @@ def _packages(text: str) -> set[str]:
 
 
 def _is_installed(name: str, file: str) -> bool:
-    if name.startswith("subquad"):
-        return True
-    places = sysconfig.get_paths()
-    return any(Path(file).is_relative_to(places[kind]) for kind in ("stdlib", "purelib", "platlib"))
+    places = [sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")]
+    return name.startswith("subquad") or any(map(Path(file).is_relative_to, places))
 
 
 def _sha256(content: bytes) -> str:

@@ -10,11 +10,11 @@ from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.labels import plain_label
-from subquad.experiment.run import by_key
+from subquad.experiment.run import run_at
 from subquad.preparation.size import cell_of
 from subquad.search.timing import Timing
 from subquad.search.trial import CostBy, Goal, Values
-from subquad.space import Space, run_at
+from subquad.space import Space
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,11 @@ class Candidate:
         Raises:
             UserError: a plugin refuses them.
         """
-        return run_at(self.run, by_key(values))
+        return run_at(self.run, values)
+
+
+_LACKS = {"paper": "selects on the test split", "fixed": "has no validation split to select on"}
+"""Why a search can do nothing with a protocol."""
 
 
 def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
@@ -55,62 +59,47 @@ def candidates_of(study: Study, cost: CostBy = "none") -> tuple[Candidate, ...]:
         ConfigError: its protocol leaves no validation split to select on, a rule is about seeds, or
             an axis changes settings one at a time.
     """
-    _refuse_protocols(study)
-    _refuse_varied(study)
     candidates: dict[str, Candidate] = {}
     for run in study.runs:
+        _refuse_unsearched(run)
         cell = cell_of(run)
-        if repr(cell) in candidates:
-            _refuse_rules_of_seeds(candidates[repr(cell)], run)
-            continue
-        label = "-".join(cell.values()) or study.name
-        axes = {key: value for key, value in run.axes.items() if axis_path(key) != SEED}
         task = run.goal
-        goal = Goal(task.metric, task.mode, cost, task.shown(task.metric))
-        candidates[repr(cell)] = Candidate(label, axes, run, goal)
+        candidate = candidates.setdefault(
+            repr(cell),
+            Candidate(
+                label="-".join(cell.values()) or study.name,
+                axes={key: value for key, value in run.axes.items() if axis_path(key) != SEED},
+                run=run,
+                goal=Goal(task.metric, task.mode, cost, task.shown(task.metric)),
+            ),
+        )
+        # the final study has other seeds, for which rules of some seeds say nothing
+        seed = run.experiment.train.seed
+        if candidate.run is not run and candidate.laid({"train.seed": seed}).digest != run.digest:
+            raise ConfigError(
+                f"run {run.label}: differs from that of another seed in more than the seed, and a "
+                "search trains its winners with seeds of its own; leave that out"
+            )
     return tuple(candidates.values())
 
 
 def final_labels(candidate: Candidate, seeds: int) -> list[str]:
     """What the candidate's runs over the final seeds are called."""
-    labels = []
-    for seed in range(seeds):
-        labels.append("-".join([*cell_of(candidate.run).values(), plain_label("seed", seed)]))
-    return labels
+    cell = cell_of(candidate.run).values()
+    return ["-".join([*cell, plain_label("seed", seed)]) for seed in range(seeds)]
 
 
-def _refuse_varied(study: Study) -> None:
-    for run in study.runs:
-        for key, value in run.axes.items():
-            if isinstance(value, dict) and value and not axis_path(key):
-                raise ConfigError(
-                    f"matrix.{key}: what changes settings one at a time is for subquad train; a "
-                    f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "
-                    "nothing leaves the rest out)"
-                )
-
-
-def _refuse_protocols(study: Study) -> None:
-    lacks = {
-        "paper": "selects on the test split",
-        "fixed": "has no validation split to select on",
-    }
-    for run in study.runs:
-        protocol = run.experiment.protocol
-        if protocol in lacks:
-            raise ConfigError(
-                f"protocol: got {protocol!r}, which {lacks[protocol]}; a search needs protocol: "
-                "honest (add protocol=honest to the command)"
-            )
-
-
-def _refuse_rules_of_seeds(candidate: Candidate, run: Run) -> None:
-    """Refuse settings for some seeds: the final study has other seeds, for which they say
-    nothing.
-    """
-    seed = run.experiment.train.seed
-    if candidate.laid({"train.seed": seed}).digest != run.digest:
+def _refuse_unsearched(run: Run) -> None:
+    protocol = run.experiment.protocol
+    if protocol in _LACKS:
         raise ConfigError(
-            f"run {run.label}: differs from that of another seed in more than the seed, and a "
-            "search trains its winners with seeds of its own; leave that out"
+            f"protocol: got {protocol!r}, which {_LACKS[protocol]}; a search needs protocol: "
+            "honest (add protocol=honest to the command)"
         )
+    for key, value in run.axes.items():
+        if isinstance(value, dict) and value and not axis_path(key):
+            raise ConfigError(
+                f"matrix.{key}: what changes settings one at a time is for subquad train; a "
+                f"search takes a --space instead (matrix.{key}=[LABEL] with one that sets "
+                "nothing leaves the rest out)"
+            )

@@ -39,8 +39,8 @@ def begin_final(search: Search, folder: Path, winners: Winners) -> Study:
             continue
         experiment = candidate.laid(winners[candidate.label]).experiment.model_dump(mode="json")
         experiment["matrix"] = seeds
-        path = folder / WINNERS / f"{candidate.label}.yaml"  # which `subquad train` runs as it is
-        write_text(path, to_yaml(experiment))
+        # which `subquad train` runs as it is
+        write_text(folder / WINNERS / f"{candidate.label}.yaml", to_yaml(experiment))
     place = folder / FINAL
     if not is_study(place):
         write_text(folder / f"{FINAL}.yaml", study.text)
@@ -77,12 +77,10 @@ def same_winners(search: Search, folder: Path, winners: Winners) -> None:
     Raises:
         RunError: the first run that differs.
     """
-    begun = load_study(str(folder / FINAL / STUDY))
-    before = {run.label: run.digest for run in begun.runs}
+    before = {run.label: run.digest for run in load_study(str(folder / FINAL / STUDY)).runs}
     now: dict[str, str] = {}
     if winners:
-        study = _winning_study(search, winners)
-        now = {run.label: run.digest for run in study.runs}
+        now = {run.label: run.digest for run in _winning_study(search, winners).runs}
     for label in before | now:
         if before.get(label) != now.get(label):
             raise RunError(

@@ -4,9 +4,12 @@ what matching adds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil
+
+from optuna.storages import InMemoryStorage
 
 from subquad.cost import Cost
 from subquad.errors import ConfigError, UserError
@@ -14,16 +17,14 @@ from subquad.experiment import Run
 from subquad.experiment.schema import Train
 from subquad.preparation.size import width_for
 from subquad.search.candidates import Candidate
-from subquad.search.settings import MatchBy, keyed
+from subquad.search.journal import Trials
+from subquad.search.search import Search
 from subquad.search.timing import SearchCosts
-from subquad.search.trial import Values
+from subquad.search.trial import Trial, Values
 from subquad.space import Point
 
 TOLERANCE = 0.05
 """Largest difference in FLOPs that still counts as equal."""
-
-LENGTH_KEYS = ("train.epochs", "train.steps", "train.eval_every_epochs", "train.eval_every_steps")
-"""Settings that a number of steps decides."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +50,72 @@ class Fitted:
 
     @property
     def flops_per_step(self) -> int | None:
-        if self.cost is None:
-            return None
-        return self.cost.flops_per_step
+        return self.cost and self.cost.flops_per_step
 
     @property
     def flops(self) -> float | None:
         """Of the whole trial; None where they cannot be counted."""
-        if not self.flops_per_step:
-            return None
-        return float(self.steps * self.flops_per_step)
+        return float(self.steps * self.flops_per_step) if self.flops_per_step else None
 
 
 @dataclass(frozen=True)
-class Fitter:
-    """Makes experiments of points.
+class Prepared:
+    """A search that can start: it makes experiments of points.
 
     Attributes:
+        search: with what was measured for it.
         costs: data and costs, shared by all candidates.
-        match: what each trial of each candidate gets alike.
-        amount: FLOPs of a trial of the reference candidate.
-        counted: refuse points whose FLOPs cannot be counted, as a budget of FLOPs could not hold
-            them.
+        amount: FLOPs of a trial of the reference candidate, where `trial.match` asks for them.
         sizes: parameters of each candidate's models, by label, where the study asks for `match`.
     """
 
+    search: Search
     costs: SearchCosts
-    match: MatchBy = "none"
-    amount: float = 0.0
-    counted: bool = False
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    amount: float
+    sizes: Mapping[str, int]
+
+    def own_trial(self, candidate: Candidate) -> Fitted:
+        """The trial of the candidate's own settings, matched as all are.
+
+        Raises:
+            ConfigError: it cannot be matched.
+        """
+        try:
+            return self.matched(candidate, {})
+        except UserError as error:
+            if self.search.settings.match != "none":
+                setting = f"trial.match={self.search.settings.match}"
+            elif self.search.study.match:
+                setting = f"match: {self.search.study.match}"
+            else:
+                raise
+            raise ConfigError(f"{setting}: {candidate.label}: {error}") from error
+
+    def charge(self, fitted: Fitted) -> float:
+        """What a trial is expected to use of its candidate's budget."""
+        settings = self.search.settings
+        unit = settings.limit.unit
+        if unit == "trials":
+            return 1.0
+        used = fitted.flops if unit == "flops" else fitted.seconds
+        assert used is not None, "refused where FLOPs cannot be counted"
+        return settings.seeds_per_trial * used
+
+    def first_points(self, candidate: Candidate) -> Iterator[Trial]:
+        """Trials as they would be given out, by number: running, or infeasible with the reason."""
+        sampler = self.search.sampler(candidate)
+        trials = Trials(candidate, InMemoryStorage())
+        for number in count():
+            point = trials.ask(sampler)
+            if point is None:
+                return
+            trial = Trial(candidate=candidate.label, number=number, point=point, state="running")
+            try:
+                self.fit(candidate, point)
+            except UserError as error:
+                trial = replace(trial, state="infeasible", reason=str(error))
+            trials.record(trial)
+            yield trial
 
     def fit(self, candidate: Candidate, point: Point) -> Fitted:
         """The trial of a point.
@@ -87,8 +124,9 @@ class Fitter:
             UserError: plugin or data refuse it, it cannot be matched, or not be charged to the
                 budget.
         """
-        fitted = self.matched(candidate, keyed(candidate.space.settings(point)))
-        if self.counted and not fitted.flops_per_step:
+        fitted = self.matched(candidate, candidate.space.settings(point))
+        is_counted = self.search.settings.limit.unit == "flops"
+        if is_counted and not fitted.flops_per_step:
             raise ConfigError(
                 f"its FLOPs cannot be counted{_why(fitted.cost)}, and the budget is one of FLOPs"
             )
@@ -105,7 +143,7 @@ class Fitter:
             values |= width_for(
                 target, lambda width: candidate.laid({**values, **width}), self.costs
             )
-        if self.match != "none":
+        if self.search.settings.match != "none":
             values |= self._length(candidate, values)
         run = candidate.laid(values)
         train = run.experiment.train
@@ -129,13 +167,12 @@ class Fitter:
         """Expected seconds of a step and of an evaluation: the candidate's own, in proportion to
         the counted FLOPs.
         """
-        if candidate.timing is None:
-            return 0.0, 0.0
-        scale = 1.0
-        own = self.costs.cost(candidate.run).flops_per_step
-        if cost and cost.flops_per_step and own:
-            scale = cost.flops_per_step / own
         timing = candidate.timing
+        if timing is None:
+            return 0.0, 0.0
+        own = self.costs.cost(candidate.run).flops_per_step
+        counted = cost and cost.flops_per_step
+        scale = counted / own if counted and own else 1.0
         return timing["step"] * scale, timing["evaluation"] * scale
 
     def _length(self, candidate: Candidate, values: Values) -> Values:
@@ -149,9 +186,7 @@ class Fitter:
 
 
 def _why(cost: Cost | None) -> str:
-    if cost is None:
-        return ""
-    return f" ({'; '.join(cost.uncounted)})"
+    return "" if cost is None else f" ({'; '.join(cost.uncounted)})"
 
 
 def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
@@ -163,10 +198,7 @@ def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
 
 def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
     """How often a run of `steps` steps is evaluated; there is always one at its end."""
-    every = _evaluated_every(train, steps_per_epoch)
-    if every is None:
-        return 1
-    return ceil(steps / every)
+    return ceil(steps / (_evaluated_every(train, steps_per_epoch) or steps))
 
 
 def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:

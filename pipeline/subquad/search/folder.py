@@ -30,6 +30,7 @@ from subquad.search.trial import Curve, Evaluation, Goal, State, Trial, best_of
 
 BUDGETS = "budgets.json"
 _SEED = "seed-"
+_FIRST: tuple[State, ...] = ("failed", "pruned", "running", "finished")
 
 
 def trial_folder(search: Path, candidate: str, number: int) -> Path:
@@ -64,28 +65,21 @@ def came_to(search: Path, trial: Trial, goal: Goal) -> Trial:
         states.append(result.status if result else "running")
         curves.append(_curve(records, goal.metric))
         reasons.append((result and result.reason) or "")
-        last_step, last_seconds = 0, 0.0
-        if records:
-            last_step, last_seconds = records[-1].step, records[-1].seconds
-        steps += (result and result.steps) or last_step
-        seconds += (result and result.seconds) or last_seconds
+        steps += (result and result.steps) or (records[-1].step if records else 0)
+        seconds += (result and result.seconds) or (records[-1].seconds if records else 0.0)
     flops = None
     if trial.flops_per_step is not None or not steps:
         flops = float(steps * (trial.flops_per_step or 0))
     return replace(
         trial,
-        state=_state(states),
+        # one run that failed or was pruned ends its trial; it is finished with the last one
+        state=next(state for state in _FIRST if state in states),
         best=best_of(filter(None, curves), goal.mode),
         steps=steps,
         flops=flops,
         seconds=seconds,
         reason=next(filter(None, reasons), ""),
     )
-
-
-def _state(runs: Sequence[State]) -> State:
-    """One run that failed or was pruned ends its trial; it is finished with the last one."""
-    return next(state for state in ("failed", "pruned", "running", "finished") if state in runs)
 
 
 def _result(run: Path) -> Result | None:
@@ -112,8 +106,9 @@ def _curve(records: Sequence[Record], metric: str) -> Curve:
     for record in records:
         if record.kind == "eval" and record.split == "validation":
             value = record.metrics.get(metric, math.nan)
-            loss = record.metrics.get("loss", math.nan)
-            curve.append(Evaluation(step=record.step, value=value, loss=loss))
+            curve.append(
+                Evaluation(step=record.step, value=value, loss=record.metrics.get("loss", math.nan))
+            )
     return curve
 
 
@@ -128,9 +123,6 @@ def free_name(path: Path) -> Path:
 
 def earlier_finals(search: Path) -> list[Path]:
     """Final studies that were set aside for an extension, the oldest first."""
-    return sorted(search.glob(f"{FINAL}-[0-9]*"), key=_final_number)
-
-
-def _final_number(path: Path) -> int:
-    _, _, number = path.name.rpartition("-")
-    return int(number)
+    return sorted(
+        search.glob(f"{FINAL}-[0-9]*"), key=lambda path: int(path.name.rpartition("-")[2])
+    )

@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import optuna
@@ -178,19 +177,16 @@ class Trials:
 
     def _suggested(self) -> list[FrozenTrial]:
         """Those that were begun, and behind them one that was asked for and not begun yet."""
-        suggested: list[FrozenTrial] = []
-        for frozen in self._study.get_trials(deepcopy=False):
-            if POINT in frozen.user_attrs:
-                suggested.append(frozen)
-        return suggested
+        trials = self._study.get_trials(deepcopy=False)
+        return [frozen for frozen in trials if POINT in frozen.user_attrs]
 
     def _trial(self, number: int, frozen: FrozenTrial) -> Trial:
         source, trial = self._read.get(number, (None, None))
         if trial is None or source is not frozen:
             try:
                 point = frozen.user_attrs[POINT]
-                own = {"candidate": self._label, "number": number, "point": point}
-                trial = _TRIAL.validate_python({**frozen.user_attrs[_OWN], **own})
+                named = {"candidate": self._label, "number": number, "point": point}
+                trial = _TRIAL.validate_python(frozen.user_attrs[_OWN] | named)
                 told = {"params": frozen.params, "distributions": frozen.distributions}
                 if not self._space.holds(point) or told != as_optuna(self._space, point):
                     raise ValueError("is at no point of the space")
@@ -208,39 +204,31 @@ class Trials:
         """
         known = self.known
         with quiet():
-            is_asked = len(self._suggested()) > len(known)
-            if not is_asked and not sampler.suggest(self._study, known, self._worst()):
+            is_next = len(self._suggested()) == len(known)
+            if is_next and not sampler.suggest(self._study, known, self._worst()):
                 return None
         return self._suggested()[-1].user_attrs[POINT]
 
     def record(self, trial: Trial) -> None:
         """Write down that the trial begins whose point was asked for, or what became of one."""
-        own = asdict(trial)
-        for name in ("candidate", "number", "point"):
-            del own[name]
+        own = _TRIAL.dump_python(trial, exclude={"candidate", "number", "point"})
         id_ = self._id(trial.number)
         self._known = None
         self._storage.set_trial_user_attr(id_, _OWN, own)
         if trial.ended:
-            state, values = self._told(trial)
-            self._storage.set_trial_state_values(id_, state, values)
+            values = objectives(trial, self.goal)
+            if values is None and trial.state != "pruned":
+                # Optuna ignores what failed, and would suggest it again
+                values = self._worst()
+            self._storage.set_trial_state_values(
+                id_, TrialState.COMPLETE if values else TrialState.PRUNED, values
+            )
         self._keep()
 
     def _id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(
             self._storage.get_study_id_from_name(self._label), self._suggested()[number].number
         )
-
-    def _told(self, trial: Trial) -> tuple[TrialState, list[float] | None]:
-        """What a model is told of a trial that ended.
-
-        Failed and infeasible ones, and those without a value, are told with the worst value so far:
-        Optuna ignores what failed, and would suggest it again.
-        """
-        values = objectives(trial, self.goal)
-        if values is None and trial.state != "pruned":
-            values = self._worst()
-        return TrialState.COMPLETE if values else TrialState.PRUNED, values
 
     def _worst(self) -> list[float] | None:
         """The worst value of each objective so far; None where there is none."""
@@ -265,19 +253,20 @@ class Trials:
         known = self.known
         trial = known[number]
         total = trial.total_steps or 1
-        done = run * total + newest.step
-        percent = int(100 * done / (max(1, len(trial.seeds)) * total) + 1e-9)
+        percent = int(100 * (run * total + newest.step) / (max(1, len(trial.seeds)) * total) + 1e-9)
         said = f"pruned at {percent} %"
         id_ = self._id(number)
         if percent not in self._storage.get_trial(id_).intermediate_values:
-            value = newest.value if math.isfinite(newest.value) else math.nan
-            self._storage.set_trial_intermediate_value(id_, percent, value)
+            self._storage.set_trial_intermediate_value(
+                id_, percent, newest.value if math.isfinite(newest.value) else math.nan
+            )
             with quiet():
                 is_pruned = pruner.prunes(self._study, self._storage.get_trial(id_), known)
             if is_pruned:
                 shown = self.goal.printed.text(newest.value)
-                reason = f"{pruner.name}: {shown} at step {newest.step} of {total}"
-                self._storage.set_trial_user_attr(id_, said, reason)
+                self._storage.set_trial_user_attr(
+                    id_, said, f"{pruner.name}: {shown} at step {newest.step} of {total}"
+                )
             self._keep()
         return self._storage.get_trial(id_).user_attrs.get(said, "")
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ _DPI = 120
 _CUT = 32
 _END = _CUT // 2
 _IN_LEGEND = 12
-_Target = Callable[[optuna.trial.FrozenTrial], float]
 _Job = Callable[[Any], Any]
 """Draws with Optuna's charts and gives the figure."""
 
@@ -59,8 +57,16 @@ class Pictured:
 
     @property
     def metric(self) -> str:
-        """`accuracy (%)`."""
-        return self.goal.printed.with_unit
+        """`validation accuracy (%)`."""
+        return f"validation {self.goal.printed.with_unit}"
+
+    @property
+    def metric_only(self) -> dict[str, Any]:
+        """What Optuna's charts are of: the metric, which is one of two values where a search has a
+        second objective. Without a target they know which trials are best.
+        """
+        target = None if self.goal.cost == "none" else _metric_of
+        return {"target": target, "target_name": self.metric}
 
 
 @dataclass(frozen=True)
@@ -105,20 +111,14 @@ def _jobs(candidates: Sequence[Pictured]) -> dict[str, _Job]:
     for candidate in candidates:
         by_metric[candidate.goal.metric].append(candidate)
     for metric, compared in by_metric.items():
-        suffix = ""
-        if len(by_metric) > 1:
-            word = metric.replace("/", "_")
-            suffix = f"-{word}"
+        suffix = f"-{metric.replace('/', '_')}" if len(by_metric) > 1 else ""
         jobs[f"best-so-far{suffix}.png"] = partial(_best_so_far, compared)
     for candidate in candidates:
-        own: dict[str, Callable[[Pictured, Any], Any]] = {}
+        own = {"curves": _curves}
         if candidate.goal.cost != "none":
-            own["front"] = _front
-        own["curves"] = _curves
+            own = {"front": _front, **own}
         if candidate.space.dims:
-            own["parallel"] = _parallel
-            own["slice"] = _slice
-            own["importances"] = _importances
+            own |= {"parallel": _parallel, "slice": _slice, "importances": _importances}
         for name, picture in own.items():
             jobs[f"{candidate.label}-{name}.png"] = partial(picture, candidate)
     return jobs
@@ -129,12 +129,7 @@ def _best_so_far(candidates: Sequence[Pictured], charts: Any) -> Any:
     studies = [study for study in studies if study.trials]
     if not studies:
         raise _NotDrawn("no finished trial has a value")
-    first = candidates[0]
-    axes = charts.plot_optimization_history(
-        studies,
-        target=_target(first),
-        target_name=f"validation {first.metric}",
-    )
+    axes = charts.plot_optimization_history(studies, **candidates[0].metric_only)
     return _sized(axes, (9.0, 4.8), "finished trials, and the best of them so far")
 
 
@@ -150,29 +145,31 @@ def _curves(pictured: Pictured, charts: Any) -> Any:
         if learned:
             state = optuna.trial.TrialState.PRUNED
             study.add_trial(optuna.create_trial(state=state, intermediate_values=learned))
-    count = len(study.trials)
-    if not count:
+    if not study.trials:
         raise _NotDrawn("no trial was evaluated")
     axes = charts.plot_intermediate_values(study)
-    axes.set_ylabel(f"validation {pictured.metric}")
-    if count > _IN_LEGEND:
+    axes.set_ylabel(pictured.metric)
+    if len(study.trials) > _IN_LEGEND:
         # nobody could read it, and drawing it takes longer than all the rest
         axes.get_legend().remove()
     return _sized(axes, (7.2, 4.4), f"{pictured.label}: learning curves")
 
 
 def _parallel(pictured: Pictured, charts: Any) -> Any:
-    axes, count = _of_settings(pictured, charts.plot_parallel_coordinate, _target(pictured))
-    size = (1.5 * count + 4, 4.8)
-    return _sized(axes, size, f"{pictured.label}: settings of finished trials")
+    study, varied = _varied(pictured)
+    axes = charts.plot_parallel_coordinate(study, params=varied, **pictured.metric_only)
+    return _sized(
+        axes, (1.5 * len(varied) + 4, 4.8), f"{pictured.label}: settings of finished trials"
+    )
 
 
 def _slice(pictured: Pictured, charts: Any) -> Any:
-    drawn, count = _of_settings(pictured, charts.plot_slice, _metric_of)
+    study, varied = _varied(pictured)
+    drawn = charts.plot_slice(study, params=varied, target=_metric_of, target_name=pictured.metric)
     panels = np.ravel(np.asarray(drawn, dtype=object))
     for panel in panels:
         panel.tick_params(axis="x", labelrotation=45)
-    figure = _sized(panels[0], (2.6 * count + 2, 3.6), "")
+    figure = _sized(panels[0], (2.6 * len(varied) + 2, 3.6), "")
     figure.suptitle(_plain(f"{pictured.label}: finished trials by each setting"))
     return figure
 
@@ -180,17 +177,17 @@ def _slice(pictured: Pictured, charts: Any) -> Any:
 def _importances(pictured: Pictured, charts: Any) -> Any:
     from optuna.importance import PedAnovaImportanceEvaluator
 
-    chart = partial(charts.plot_param_importances, evaluator=PedAnovaImportanceEvaluator())
-    axes, count = _of_settings(pictured, chart, _target(pictured), least=2)
+    study, varied = _varied(pictured, least=2)
+    axes = charts.plot_param_importances(
+        study, PedAnovaImportanceEvaluator(), varied, **pictured.metric_only
+    )
     title = f"{pictured.label}: what tells the best trials from the rest"
-    return _sized(axes, (7.2, 1.6 + 0.4 * count), title)
+    return _sized(axes, (7.2, 1.6 + 0.4 * len(varied)), title)
 
 
-def _of_settings(
-    pictured: Pictured, chart: Callable[..., Any], target: _Target | None, *, least: int = 1
-) -> tuple[Any, int]:
-    """A chart of the settings that differ between finished trials, and how many these are: a panel
-    of another one says nothing.
+def _varied(pictured: Pictured, *, least: int = 1) -> tuple[optuna.Study, list[str]]:
+    """The finished trials, and the settings that differ between them: a panel of another one says
+    nothing.
 
     Raises:
         _NotDrawn: there are fewer than `least`.
@@ -199,32 +196,20 @@ def _of_settings(
     trials = study.trials
     if least > 1 and all(trial.values == trials[0].values for trial in trials):
         raise _NotDrawn("all finished trials are equal")
-    varied: list[str] = []
-    for name in dict.fromkeys(chain.from_iterable(trial.params for trial in trials)):
-        if len({trial.params.get(name) for trial in trials}) > 1:
-            varied.append(name)
+    params = study.trials_dataframe(attrs=("params",))
+    varied = [name for name in params if params[name].nunique(dropna=False) > 1]
     if len(varied) < least:
         few = f"fewer than {least} settings differ" if least > 1 else "no setting differs"
         raise _NotDrawn(f"{few} between finished trials")
-    name = f"validation {pictured.metric}"
-    return chart(study, params=varied, target=target, target_name=name), len(varied)
+    return study, [name.removeprefix("params_") for name in varied]
 
 
 def _front(pictured: Pictured, charts: Any) -> Any:
-    metric = pictured.metric
     cost = pictured.goal.cost
     study = _study(pictured, least=1)
-    axes = charts.plot_pareto_front(study, target_names=[f"validation {metric}", cost])
-    return _sized(axes, (7.2, 4.4), f"{pictured.label}: {metric} against {cost}")
-
-
-def _target(pictured: Pictured) -> _Target | None:
-    """What Optuna's charts are of: the metric, which is one of two values where a search has a
-    second objective. Without a target they know which trials are best.
-    """
-    if pictured.goal.cost == "none":
-        return None
-    return _metric_of
+    axes = charts.plot_pareto_front(study, target_names=[pictured.metric, cost])
+    with_unit = pictured.goal.printed.with_unit
+    return _sized(axes, (7.2, 4.4), f"{pictured.label}: {with_unit} against {cost}")
 
 
 def _metric_of(trial: optuna.trial.FrozenTrial) -> float:
@@ -240,7 +225,7 @@ def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
     study = optuna.create_study(
         directions=pictured.goal.directions, study_name=pictured.label[:_CUT] or "trials"
     )
-    names = _short_names([dim.path for dim in pictured.space.dims])
+    words = Counter(_last_word(dim.path) for dim in pictured.space.dims)
     for trial in pictured.trials:
         values = objectives(trial, pictured.goal)
         if values is None or not pictured.space.holds(trial.point):
@@ -250,12 +235,13 @@ def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
         distributions: dict[str, Any] = {}
         for dim in pictured.space.dims:
             if dim.path in trial.point:
-                name = names[dim.path]
-                value, distribution = _shown(dim, trial.point[dim.path])
-                params[name] = value
-                distributions[name] = distribution
-        shown = optuna.create_trial(values=values, params=params, distributions=distributions)
-        study.add_trial(shown)
+                # `order`, or all of `mixer.params.order` where two share that
+                name = _last_word(dim.path)
+                name = name if words[name] == 1 else dim.path
+                params[name], distributions[name] = _shown(dim, trial.point[dim.path])
+        study.add_trial(
+            optuna.create_trial(values=values, params=params, distributions=distributions)
+        )
     count = len(study.trials)
     if count < least:
         trials = "trial" if count == 1 else "trials"
@@ -263,13 +249,15 @@ def _study(pictured: Pictured, *, least: int = 2) -> optuna.Study:
     return study
 
 
+def _last_word(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
 def _shown(dim: Dimension, value: Any) -> tuple[Any, Any]:
     """A value and its distribution, with choices as text: Optuna cannot draw mixed types."""
-    distribution = dim.distribution
-    if not isinstance(distribution, CategoricalDistribution):
-        return value, distribution
-    choices = [_text(choice) for choice in distribution.choices]
-    return _text(value), CategoricalDistribution(choices)
+    if not isinstance(dim.distribution, CategoricalDistribution):
+        return value, dim.distribution
+    return _text(value), CategoricalDistribution(list(map(_text, dim.distribution.choices)))
 
 
 def _text(value: Any) -> str:
@@ -282,17 +270,6 @@ def _text(value: Any) -> str:
 def _plain(text: str) -> str:
     """Text in which Matplotlib reads no mathematics."""
     return text.replace("$", r"\$")
-
-
-def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """The last word of each dotted path, or all of it where two share that: `mixer.params.order`
-    is `order`.
-    """
-    words = [path.rpartition(".")[2] for path in paths]
-    shared = Counter(words)
-    return {
-        path: word if shared[word] == 1 else path for path, word in zip(paths, words, strict=True)
-    }
 
 
 def _sized(axes: Any, size: tuple[float, float], title: str) -> Any:

@@ -1,88 +1,32 @@
-"""Everything that can be refused before a search starts, what its trials are made with, and what
-it would cost.
-"""
+"""Everything that can be refused before a search starts, and what it would cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, islice
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
-from optuna.storages import InMemoryStorage
+from optuna.distributions import IntDistribution
 
 from subquad.errors import ConfigError, UserError
 from subquad.execution.executor import Executor
 from subquad.experiment import Run
+from subquad.experiment.settings import get
 from subquad.preparation.size import reference_of
 from subquad.search.candidates import Candidate
-from subquad.search.fitting import Fitted, Fitter
-from subquad.search.journal import Trials
-from subquad.search.narrow import narrowed
+from subquad.search.fitting import Fitted, Prepared
 from subquad.search.search import Search
 from subquad.search.timing import SearchCosts, Timing
-from subquad.search.trial import Trial, Values
+from subquad.search.trial import Values
+from subquad.space import Dimension, Space, choice_of, is_auto
 
 MAX_FRUITLESS = 50
 """Infeasible points and failed trials in a row, after which a candidate's search ends."""
 
 FIRST, DRAWN = 5, 20
 """Points that a dry run shows, and that it looks at."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A search that can start.
-
-    Attributes:
-        search: with what was measured for it.
-        fitter: makes the experiments of its points.
-    """
-
-    search: Search
-    fitter: Fitter
-
-    def own_trial(self, candidate: Candidate) -> Fitted:
-        """The trial of the candidate's own settings, matched as all are.
-
-        Raises:
-            ConfigError: it cannot be matched.
-        """
-        try:
-            return self.fitter.matched(candidate, {})
-        except UserError as error:
-            if self.fitter.match != "none":
-                setting = f"trial.match={self.fitter.match}"
-            elif self.search.study.match:
-                setting = f"match: {self.search.study.match}"
-            else:
-                raise
-            raise ConfigError(f"{setting}: {candidate.label}: {error}") from error
-
-    def charge(self, fitted: Fitted) -> float:
-        """What a trial is expected to use of its candidate's budget."""
-        settings = self.search.settings
-        unit = settings.limit.unit
-        if unit == "trials":
-            return 1.0
-        used = fitted.flops if unit == "flops" else fitted.seconds
-        assert used is not None, "refused where FLOPs cannot be counted"
-        return settings.seeds_per_trial * used
-
-    def first_points(self, candidate: Candidate) -> Iterator[Trial]:
-        """Trials as they would be given out, by number: running, or infeasible with the reason."""
-        sampler = self.search.sampler(candidate)
-        trials = Trials(candidate, InMemoryStorage())
-        for number in count():
-            point = trials.ask(sampler)
-            if point is None:
-                return
-            trial = Trial(candidate=candidate.label, number=number, point=point, state="running")
-            try:
-                self.fitter.fit(candidate, point)
-            except UserError as error:
-                trial = replace(trial, state="infeasible", reason=str(error))
-            trials.record(trial)
-            yield trial
 
 
 def prepare(
@@ -107,33 +51,26 @@ def prepare(
     executor.preflight(replace(search.study, runs=tuple(runs)), writes=not measure)
     costs = executor.there(SearchCosts, runs[0].experiment.resources)
     if fresh:
-        needs_time = measure or search.settings.limit.unit == "seconds"
-        search = _looked_at(search, costs, measure=needs_time)
-    prepared = Prepared(search, _fitter(search, executor.freed(costs), runs))
+        timings: Mapping[str, Timing] = {}
+        for candidate in search.candidates:
+            costs.check_metric(candidate.run)
+        if measure or search.settings.limit.unit == "seconds":
+            timings = costs.timings({each.label: each.run for each in search.candidates})
+        candidates = [
+            narrowed(replace(each, timing=timings.get(each.label)), costs)
+            for each in search.candidates
+        ]
+        search = replace(search, candidates=tuple(candidates))
+    prepared = _prepared(search, executor.freed(costs), runs)
     if fresh:
         for candidate in search.candidates:
             _refuse_unfit(prepared, candidate)
     return prepared
 
 
-def _looked_at(search: Search, costs: SearchCosts, *, measure: bool) -> Search:
-    """The search with what its candidates' data and models tell: timings, and values that fit."""
-    for candidate in search.candidates:
-        costs.check_metric(candidate.run)
-    timings: Mapping[str, Timing] = {}
-    if measure:
-        timings = costs.timings({candidate.label: candidate.run for candidate in search.candidates})
-    candidates = [
-        narrowed(replace(candidate, timing=timings.get(candidate.label)), costs)
-        for candidate in search.candidates
-    ]
-    return replace(search, candidates=tuple(candidates))
-
-
-def _fitter(search: Search, costs: SearchCosts, runs: Sequence[Run]) -> Fitter:
-    settings = search.settings
+def _prepared(search: Search, costs: SearchCosts, runs: Sequence[Run]) -> Prepared:
     amount = 0.0
-    if settings.match == "flops":
+    if search.settings.match == "flops":
         # what the reference candidate, the first one, has of what is matched, as it stands
         first = search.candidates[0]
         steps, _ = costs.steps(first.run)
@@ -142,17 +79,37 @@ def _fitter(search: Search, costs: SearchCosts, runs: Sequence[Run]) -> Fitter:
     if search.study.match:
         for candidate in search.candidates:
             sizes[candidate.label] = costs.parameters(reference_of(candidate.run, runs))
-    return Fitter(costs, settings.match, amount, settings.limit.unit == "flops", sizes)
+    return Prepared(search, costs, amount, sizes)
 
 
 def _refuse_unfit(prepared: Prepared, candidate: Candidate) -> None:
     settings = prepared.search.settings
     fitted = prepared.own_trial(candidate)
     if settings.cost == "flops":
-        _counted(candidate, prepared.fitter.costs, "--cost flops")
-    _refuse_small_budget(prepared, candidate, fitted)
+        _counted(candidate, prepared.costs, "--cost flops")
+    option = f"--budget {settings.budget}"
+    budget = settings.limit
+    if budget.unit == "flops":
+        _counted(candidate, prepared.costs, option)
+    needed = prepared.charge(fitted)
+    if needed > budget.amount:
+        raise ConfigError(
+            f"{option}: too small for one trial of {candidate.label}, which takes "
+            f"about {needed:.3g} {budget.unit_words}; "
+            "give more, or shorten it with train.steps"
+        )
     _refuse_idle_pruner(settings.pruner, candidate, fitted)
-    _refuse_hopeless(prepared, candidate)
+    # a search whose first points, as many as would end it, cannot run
+    reasons: list[str] = []
+    for trial in islice(prepared.first_points(candidate), MAX_FRUITLESS):
+        if trial.state != "infeasible":
+            return
+        reasons.append(trial.reason)
+    which = "the first" if len(reasons) == MAX_FRUITLESS else "all"
+    raise ConfigError(
+        f"space {settings.space}: {which} {len(reasons)} points of {candidate.label} are "
+        f"infeasible, such as: {reasons[0]}"
+    )
 
 
 def _counted(candidate: Candidate, costs: SearchCosts, option: str) -> int:
@@ -161,21 +118,6 @@ def _counted(candidate: Candidate, costs: SearchCosts, option: str) -> int:
         why = "; ".join(cost.uncounted)
         raise ConfigError(f"{option}: the FLOPs of {candidate.label} cannot be counted ({why})")
     return cost.flops_per_step
-
-
-def _refuse_small_budget(prepared: Prepared, candidate: Candidate, fitted: Fitted) -> None:
-    settings = prepared.search.settings
-    option = f"--budget {settings.budget}"
-    budget = settings.limit
-    if budget.unit == "flops":
-        _counted(candidate, prepared.fitter.costs, option)
-    needed = prepared.charge(fitted)
-    if needed > budget.amount:
-        raise ConfigError(
-            f"{option}: too small for one trial of {candidate.label}, which takes "
-            f"about {needed:.3g} {budget.unit_words}; "
-            "give more, or shorten it with train.steps"
-        )
 
 
 def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> None:
@@ -191,21 +133,6 @@ def _refuse_idle_pruner(pruner: str, candidate: Candidate, fitted: Fitted) -> No
     raise ConfigError(
         f"--pruner {pruner}: never sees an evaluation before a trial's last step, as "
         f"{why} --pruner none"
-    )
-
-
-def _refuse_hopeless(prepared: Prepared, candidate: Candidate) -> None:
-    """Refuse a search whose first points, as many as would end it, cannot run."""
-    reasons = []
-    for trial in islice(prepared.first_points(candidate), MAX_FRUITLESS):
-        if trial.state != "infeasible":
-            return
-        reasons.append(trial.reason)
-    which = "the first" if len(reasons) == MAX_FRUITLESS else "all"
-    space = prepared.search.settings.space
-    raise ConfigError(
-        f"space {space}: {which} {len(reasons)} points of {candidate.label} are infeasible, "
-        f"such as: {reasons[0]}"
     )
 
 
@@ -265,3 +192,72 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
         "infeasible": sum(trial.state == "infeasible" for trial in drawn),
         "points": points,
     }
+
+
+_Fits = Callable[[Any], bool]
+
+
+def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
+    """The candidate without what its data and model refuse of `auto`, as too long a window: with
+    the values that fit, each tried by itself with the others as they are.
+
+    A plugin's field says what may sensibly be tried anywhere. Whether a value fits is known where
+    the model stands. Spaces of files are left as they are: their points that do not fit are told as
+    infeasible.
+    """
+    dims = tuple(
+        _narrowed(dim, candidate, costs) if is_auto(dim) else dim for dim in candidate.space.dims
+    )
+    return replace(candidate, space=replace(candidate.space, dims=dims))
+
+
+def _narrowed(dim: Dimension, candidate: Candidate, costs: SearchCosts) -> Dimension:
+    """A dimension with the values that fit; with its own value alone where none does."""
+    options = dim.options
+    if options is None:
+        return dim
+    around = _around(dim, candidate.space)
+
+    def fits(option: Any) -> bool:
+        try:
+            costs.parameters(candidate.laid({**around, dim.path: option}))
+        except UserError:
+            return False
+        return True
+
+    whole = dim.distribution
+    if isinstance(whole, IntDistribution):
+        kept = _part(options, fits)
+    else:
+        kept = [option for option in options if fits(option)]
+    if kept and isinstance(whole, IntDistribution):
+        return replace(
+            dim, distribution=IntDistribution(kept[0], kept[-1], log=whole.log, step=whole.step)
+        )
+    if not kept:
+        own = get(candidate.run.experiment.model_dump(mode="json"), dim.key_path)
+        kept = [candidate.space.rest.get(dim.path, own)]
+    return replace(dim, distribution=choice_of(kept))
+
+
+def _around(dim: Dimension, space: Space) -> Values:
+    """Values of other dimensions with which this one is searched."""
+    others = {other.path: other for other in space.dims}
+    found: Values = {}
+    for condition in dim.conditions:
+        key = condition.key
+        if key not in others or condition.holds(space.rest.get(key)):
+            continue
+        found[key] = next(filter(condition.holds, others[key].options or ()), None)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _part(options: Sequence[int], fits: _Fits) -> Sequence[int]:
+    """The values of a range from the least to the largest that fits; limits of mixers have one
+    side.
+    """
+    if fits(options[0]):
+        return options[: bisect_left(options, True, key=lambda option: not fits(option))]
+    if fits(options[-1]):
+        return options[bisect_left(options, True, key=fits) :]
+    return ()

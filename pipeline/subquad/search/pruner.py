@@ -10,7 +10,6 @@ from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from subquad.errors import ConfigError
-from subquad.experiment.key_names import known_keys
 from subquad.experiment.refusals import refusal, validated
 from subquad.plugin import Config
 from subquad.search.settings import PrunerName
@@ -58,8 +57,7 @@ class Pruner:
 
     def __init__(self, name: PrunerName, goal: Goal, settings: Values | None = None):
         make, schema = PRUNERS[name]
-        path = ("pruner",)
-        found, faults = validated(schema, settings or {}, path, lambda: known_keys(schema, path))
+        found, faults = validated(schema, settings or {}, ("pruner",))
         if found is None:
             raise refusal(faults)
         if goal.cost != "none" and name != "none":

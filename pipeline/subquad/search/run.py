@@ -21,10 +21,10 @@ from subquad.record.layout import is_study
 from subquad.record.names import FINAL, SUMMARY
 from subquad.record.run_folder import RunFolder
 from subquad.search.final import Winners, begin_final, same_winners
+from subquad.search.fitting import Prepared
 from subquad.search.folder import curve_of, runs_of
 from subquad.search.journal import Trials
 from subquad.search.plots import Drawn, Pictured, draw
-from subquad.search.prepare import Prepared
 from subquad.search.search import Search
 from subquad.search.source import TrialSource
 from subquad.search.summary import PLOTS, TRIALS_TABLE, over_of, summary_of, trials_csv
@@ -118,8 +118,9 @@ def _run(
             source.ended(unrecorded)
         is_pruned = search.settings.pruner != "none"
         judge = source.reason_to_stop if is_pruned else no_reason
-        given = Source(source.next, lambda run: source.ended(run.folder), judge)
-        signum = executor.work(given, folder)
+        signum = executor.work(
+            Source(source.next, lambda run: source.ended(run.folder), judge), folder
+        )
     write_text(folder / TRIALS_TABLE, trials_csv(search, trials))
     drawn = Drawn() if signum else _drawn(search, folder, trials)
     summary = summarize()
@@ -139,8 +140,9 @@ def _drawn(search: Search, folder: Path, trials: Mapping[str, Trials]) -> Drawn:
     for candidate in search.candidates:
         goal = candidate.goal
         curve = partial(_newest_curve, folder, goal.metric)
-        known = trials[candidate.label].known
-        pictured.append(Pictured(candidate.label, candidate.space, goal, known, curve))
+        pictured.append(
+            Pictured(candidate.label, candidate.space, goal, trials[candidate.label].known, curve)
+        )
     return draw(pictured, folder / PLOTS)
 
 
@@ -169,5 +171,5 @@ def _winners(prepared: Prepared, trials: Mapping[str, Trials]) -> Winners:
         best = winner_of(trials[candidate.label].known, candidate.goal)
         if best is not None:
             trial, _ = best
-            winners[candidate.label] = prepared.fitter.fit(candidate, trial.point).values
+            winners[candidate.label] = prepared.fit(candidate, trial.point).values
     return winners

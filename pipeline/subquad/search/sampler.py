@@ -139,9 +139,7 @@ class Sampler:
         if not self._space.is_finite:
             return self._space.draw(self._seed, number)
         left = [point for point in self._space.grid() if identity(point) not in tried]
-        if not left:
-            return None
-        return left[seed_of(self._seed, number, "left") % len(left)]
+        return left[seed_of(self._seed, number, "left") % len(left)] if left else None
 
 
 def as_optuna(space: Space, point: Point) -> dict[str, Any]:
@@ -166,11 +164,6 @@ def _value_of(trial: optuna.Trial, dim: Dimension) -> Any:
         # their places, as a sampler keys its trials by values, and a list is no key
         return values.choices[trial.suggest_categorical(dim.path, range(len(values.choices)))]
     if isinstance(values, IntDistribution):
-        return trial.suggest_int(
-            dim.path,
-            values.low,
-            values.high,
-            log=values.log,
-            step=values.step,
-        )
+        step = values.step
+        return trial.suggest_int(dim.path, values.low, values.high, log=values.log, step=step)
     return trial.suggest_float(dim.path, values.low, values.high, log=values.log)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment import Study, load_text
-from subquad.experiment.axes import SEED
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.components import Resolve
 from subquad.experiment.folder import exclusive, found_in, note_written, refuse_storage
@@ -24,13 +23,11 @@ from subquad.record.files import read_bytes, read_json, write_json, write_text
 from subquad.record.layout import enter, new_folder
 from subquad.record.names import FINAL, SEARCH
 from subquad.search.candidates import Candidate, candidates_of
-from subquad.search.fitting import LENGTH_KEYS
 from subquad.search.folder import BUDGETS, free_name
 from subquad.search.journal import PUT_BACK, Trials, damaged, read_trials
 from subquad.search.pruner import Pruner
 from subquad.search.sampler import Sampler
-from subquad.search.settings import Budget, Settings
-from subquad.search.trial import Values
+from subquad.search.settings import LENGTH_KEYS, Budget, Settings
 from subquad.security.disk import rename
 from subquad.space import (
     Dimension,
@@ -85,14 +82,8 @@ class Search:
             point = {path: given[path] for path in paths if path in given}
             if point and point not in first:
                 first.append(point)
-        settings = self.settings
-        return Sampler(
-            settings.sampler,
-            candidate.space,
-            settings.seed,
-            candidate=candidate.label,
-            first=first,
-        )
+        name, seed = self.settings.sampler, self.settings.seed
+        return Sampler(name, candidate.space, seed, candidate=candidate.label, first=first)
 
     def pruner(self, candidate: Candidate) -> Pruner:
         """What ends the candidate's trials early.
@@ -117,12 +108,18 @@ def plan_search(study: Study, settings: Settings) -> Search:
         ConfigError: a space is unknown or wrong, there is nothing to search, or the protocol has no
             validation split.
     """
+    candidates: list[Candidate] = []
     found = candidates_of(study, settings.cost)
-    several = len(found) > 1
-    candidates = [
-        replace(candidate, space=_space(candidate, settings.space, several=several))
-        for candidate in found
-    ]
+    for candidate in found:
+        space = find_space(settings.space, candidate.run)
+        try:
+            space = check_space(space, candidate.run, drop=len(found) > 1)
+        except NothingToSearch:
+            # the space of one mixer may leave another one nothing to search
+            if len(found) == 1:
+                raise
+            space = Space(space.name)
+        candidates.append(replace(candidate, space=space))
     search = Search(study, settings, tuple(candidates))
     if not search.dimensions:
         raise ConfigError(
@@ -134,36 +131,21 @@ def plan_search(study: Study, settings: Settings) -> Search:
     return search
 
 
-def _space(candidate: Candidate, names: str, *, several: bool) -> Space:
-    """The candidate's own space. In a study the space of one mixer may leave another one nothing
-    to search.
-    """
-    space = find_space(names, candidate.run)
-    try:
-        return check_space(space, candidate.run, drop=several)
-    except NothingToSearch:
-        if several:
-            return Space(space.name)
-        raise
-
-
 def _refuse_owned(search: Search) -> None:
     """Refuse to search what the study's axes, its `match` or `trial.match` decide."""
     study, match = search.study, search.settings.match
-    axes = [axis for axis in study.file.axes if axis.path != SEED]
     for dim in search.dimensions:
         why = ""
         if dim.path in LENGTH_KEYS and match != "none":
             why = f" with trial.match={match}, which decides it"
         if dim.path == WIDTH_KEY and study.match:
             why = f" with match: {study.match}, which may decide it"
-        for axis in axes:
-            if axis.owns(dim.key_path):
-                why = (
-                    f", as {axis.key} is an axis of the study; leave it out of the space, "
-                    "or the axis out of the matrix"
-                )
-                break
+        owners = (axis.key for axis in study.file.axes if axis.owns(dim.key_path))
+        if owner := next(owners, None):
+            why = (
+                f", as {owner} is an axis of the study; leave it out of the space, "
+                "or the axis out of the matrix"
+            )
         if why:
             raise ConfigError(f"{dim.origin}: {dotted(dim.key_path)}: cannot be searched{why}")
 
@@ -176,10 +158,8 @@ def _refuse_unmatched(search: Search) -> None:
     if settings.match == "none" or settings.limit.unit == "flops":
         return
     early = ""
-    trains = [candidate.run.experiment.train for candidate in search.candidates]
-    if any(train.patience is not None for train in trains):
-        early = "train.patience"
-    if any(dim.path == "train.patience" for dim in search.dimensions):
+    patient = [candidate.run.experiment.train.patience for candidate in search.candidates]
+    if any(patient) or "train.patience" in [dim.path for dim in search.dimensions]:
         early = "train.patience"
     if settings.pruner != "none":
         early = f"--pruner {settings.pruner}"
@@ -201,8 +181,7 @@ def _check_points(search: Search) -> None:
         for key, value in point.items():
             if key not in dims:
                 raise ConfigError(f"--points: {key}: is not searched{did_you_mean(key, dims)}")
-            dim = dims[key]
-            if not dim.can_be(value):
+            if not dims[key].can_be(value):
                 raise ConfigError(f"--points: {key}: the space does not try {shown(value)}")
 
 
@@ -253,10 +232,13 @@ def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
     try:
         study = load_text(to_yaml(data["experiment"]), found_in(folder, resolve))
         settings = Settings(**data["settings"])
-        candidates = [
-            _read_candidate(candidate, data, settings.space)
-            for candidate in candidates_of(study, settings.cost)
-        ]
+        candidates: list[Candidate] = []
+        for candidate in candidates_of(study, settings.cost):
+            given = data["spaces"][candidate.label]
+            space = read_space(given, settings.space, candidate.run)
+            candidates.append(
+                replace(candidate, space=space, timing=data["measured"].get(candidate.label))
+            )
         budget = [settings.budget, *_later_budgets(folder)][-1]
         return Search(study, replace(settings, budget=budget), tuple(candidates))
     except UserError as error:
@@ -266,15 +248,6 @@ def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
         TypeError,
     ) as error:  # only where the folder has another name, which the hash is part of
         raise damaged(path, error) from error
-
-
-def _read_candidate(candidate: Candidate, data: Values, space: str) -> Candidate:
-    label = candidate.label
-    return replace(
-        candidate,
-        space=read_space(data["spaces"][label], space, candidate.run),
-        timing=data["measured"].get(label),
-    )
 
 
 def _later_budgets(folder: Path) -> list[str]:
@@ -315,11 +288,6 @@ def reopened(folder: Path, search: Search, budget: str | None) -> Search:
     refuse_storage(search.study)
     if budget is None:
         return search
-    with exclusive(folder):
-        return _extended(folder, search, budget)
-
-
-def _extended(folder: Path, search: Search, budget: str) -> Search:
     wanted, there = Budget.parse(budget), search.settings.limit
     if wanted == there:
         return search
@@ -328,8 +296,9 @@ def _extended(folder: Path, search: Search, budget: str) -> Search:
         raise RunError(
             f"--budget: the search has {has}, got {budget}; it can only be given more of it"
         )
-    final = folder / FINAL
-    if final.exists():  # set aside, so that another one may come
-        rename(final, free_name(final))
-    write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
+    with exclusive(folder):
+        final = folder / FINAL
+        if final.exists():  # set aside, so that another one may come
+            rename(final, free_name(final))
+        write_json(folder / BUDGETS, {"budgets": [*_later_budgets(folder), budget]})
     return replace(search, settings=replace(search.settings, budget=budget))

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -33,6 +34,8 @@ MatchBy = Literal["none", "flops"]
 SamplerName = Literal["random", "grid", "tpe", "gp"]
 PrunerName = Literal["none", "median", "asha"]
 MAX_SEED = 2**32 - 1
+LENGTH_KEYS = ("train.epochs", "train.steps", "train.eval_every_epochs", "train.eval_every_steps")
+"""Settings that a number of steps decides."""
 Unit = Literal["trials", "seconds", "flops"]
 
 _WORDS = "such as 20-trials, 2h, 30m, 90s or 1e15flops"
@@ -52,10 +55,7 @@ _SLACK = 1 + 1e-9
 
 def keyed(settings: Iterable[Setting]) -> Values:
     """Settings by dotted key."""
-    values: Values = {}
-    for setting in settings:
-        values[".".join(map(str, setting.path))] = setting.value
-    return values
+    return {".".join(map(str, setting.path)): setting.value for setting in settings}
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,15 @@ class Budget:
         started = [trial for trial in known if trial.state != "infeasible"]
         if self.unit == "trials":
             return len(started) < self.amount
-        used = 0.0
-        for trial in (*started, cost):
-            own = trial.flops if self.unit == "flops" else trial.seconds
-            if own is None:
-                return False
-            used += own
-        return used <= self.amount * _SLACK
+        of_unit = attrgetter(self.unit)
+        used = [of_unit(trial) for trial in (*started, cost)]
+        return None not in used and sum(used) <= self.amount * _SLACK
 
     @property
     def unit_words(self) -> str:
         """What is counted, as messages say it."""
-        if self.unit == "seconds":
-            return "s of training"
-        if self.unit == "flops":
-            return "FLOPs"
-        return "trial" if self.amount == 1 else "trials"
+        trials = "trial" if self.amount == 1 else "trials"
+        return {"trials": trials, "seconds": "s of training", "flops": "FLOPs"}[self.unit]
 
     def __str__(self) -> str:
         return f"{self.amount:g} {self.unit_words}"
@@ -167,14 +160,19 @@ class Settings:
             ("--cost", self.cost, CostBy),
         )
         for option, given, known in choices:
-            _one_of(option, given, get_args(known))
+            words = get_args(known)
+            if given not in words:
+                raise ConfigError(
+                    f"{option}: got {shown(given)}, must be one of {', '.join(words)}"
+                    f"{did_you_mean(given, words)}"
+                )
         if self.final_seeds < 1:
             raise ConfigError(
-                f"final.seeds: got {shown(self.final_seeds)}, must be >= 1, as only "
-                "trained winners meet the test split"
+                f"final.seeds: got {self.final_seeds}, must be >= 1, as only trained winners meet "
+                "the test split"
             )
         if self.seeds_per_trial < 1:
-            raise ConfigError(f"trial.seeds: got {shown(self.seeds_per_trial)}, must be >= 1")
+            raise ConfigError(f"trial.seeds: got {self.seeds_per_trial}, must be >= 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"sampler.seed: got {self.seed}, must be from 0 to {MAX_SEED}")
 
@@ -183,15 +181,7 @@ class Settings:
         return Budget.parse(self.budget)
 
     def values(self) -> Values:
-        points = [dict(point) for point in self.points]
-        return asdict(self) | {"points": points}
-
-
-def _one_of(option: str, given: str, there: Sequence[str]) -> None:
-    if given not in there:
-        hint = did_you_mean(given, there)
-        known = ", ".join(there)
-        raise ConfigError(f"{option}: got {shown(given)}, must be one of {known}{hint}")
+        return asdict(self) | {"points": [dict(point) for point in self.points]}
 
 
 def parse_settings(given: Sequence[Setting]) -> Values:
@@ -207,9 +197,8 @@ def parse_settings(given: Sequence[Setting]) -> Values:
             parsed.setdefault("pruner_settings", {})[name] = value
             continue
         if key not in KEYS:
-            there = ", ".join(KEYS)
-            hint = did_you_mean(key, KEYS)
-            raise ConfigError(f"{key}: unknown setting of a search; there is {there}{hint}")
+            hint = ", ".join(KEYS) + did_you_mean(key, KEYS)
+            raise ConfigError(f"{key}: unknown setting of a search; there is {hint}")
         if key != "trial.match" and type(value) is not int:
             raise ConfigError(f"{key}: got {shown(value)}, must be a whole number")
         parsed[KEYS[key]] = "none" if value is None else value

@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from subquad.record.names import ATTEMPTS, JOURNAL, RESULT, TRIAL
 from subquad.record.run_folder import RunFolder
 from subquad.record.storage import remove_tree
 from subquad.search.candidates import Candidate
-from subquad.search.fitting import Fitted
+from subquad.search.fitting import Fitted, Prepared
 from subquad.search.folder import came_to, curve_of, place_of, runs_of, trial_folder
 from subquad.search.journal import PUT_BACK, Trials
-from subquad.search.prepare import MAX_FRUITLESS, Prepared
+from subquad.search.prepare import MAX_FRUITLESS
 from subquad.search.trial import Trial
 
 _FRUITLESS = ("infeasible", "failed")
@@ -56,7 +57,7 @@ class TrialSource:
         told: Callable[[Trial], None] = lambda trial: None,
     ):
         self._search = prepared.search
-        self._fitter = prepared.fitter
+        self._prepared = prepared
         self._folder = folder
         self._trials = trials
         self._told = told
@@ -133,11 +134,21 @@ class TrialSource:
         for number, folder in enumerate(runs_of(self._folder, trial)):
             if folder in self._given_out or _has_result(folder):
                 continue
-            settings = self._fitter.fit(candidate, trial.point).values
+            settings = self._prepared.fit(candidate, trial.point).values
             self._write(trial, settings=settings)
             if trial.seeds:
                 settings["train.seed"] = trial.seeds[number]
-            run = self._given(candidate, trial, candidate.laid(settings), folder)
+            self._given_out.add(folder)
+            label = f"{candidate.label}-{trial.number:05d}"
+            run = replace(
+                candidate.laid(settings),
+                place=folder,
+                is_trial=True,
+                label=f"{label}-{folder.name}" if trial.seeds else label,
+                axes=candidate.axes,
+                launch=self._launch,
+            )
+            same_as_started(run)
             if not self._gave_up(run):
                 return run
         return None
@@ -147,11 +158,7 @@ class TrialSource:
         machine's memory.
         """
         starts = [attempt.from_step for attempt in read_attempts(run.folder)]
-        count = 0
-        for step in reversed(starts):
-            if step != starts[-1]:
-                break
-            count += 1
+        count = len(list(takewhile(lambda step: step == starts[-1], reversed(starts))))
         if count < MAX_STARTS:
             return False
         where = f"while it trained from step {starts[-1]}"
@@ -160,8 +167,7 @@ class TrialSource:
         return True
 
     def _started(self, candidate: Candidate) -> int:
-        trials = self._trials[candidate.label].known
-        return sum(trial.state != "infeasible" for trial in trials)
+        return sum(trial.state != "infeasible" for trial in self._trials[candidate.label].known)
 
     def _advance(self, candidate: Candidate) -> Run | str:
         """The candidate's next trial; or why there is none, "" where only its point was
@@ -184,7 +190,7 @@ class TrialSource:
             return "no point left to try"
         trial = replace(trial, point=point)
         try:
-            fitted = self._fitter.fit(candidate, point)
+            fitted = self._prepared.fit(candidate, point)
         except (ConfigError, PluginError) as error:
             trial = replace(trial, state="infeasible", reason=str(error))
             self._write(trial, state=trial.state, reason=trial.reason)
@@ -206,22 +212,6 @@ class TrialSource:
         folder = trial_folder(self._folder, trial.candidate, trial.number)
         write_json(folder / TRIAL, {"point": trial.point, **more})
 
-    def _given(self, candidate: Candidate, trial: Trial, run: Run, folder: Path) -> Run:
-        self._given_out.add(folder)
-        label = f"{candidate.label}-{trial.number:05d}"
-        if trial.seeds:
-            label += f"-{folder.name}"
-        run = replace(
-            run,
-            place=folder,
-            is_trial=True,
-            label=label,
-            axes=candidate.axes,
-            launch=self._launch,
-        )
-        same_as_started(run)
-        return run
-
 
 def _has_result(run: Path) -> bool:
     return (run / RESULT).exists()
@@ -232,24 +222,16 @@ def _planned(trial: Trial, fitted: Fitted, seeds: Sequence[int], known: Sequence
     else as was measured.
     """
     runs = max(1, len(seeds))
-    steps = 0
-    taken = 0.0
-    for other in known:
-        if other.state == "finished":
-            steps += other.steps
-            taken += other.seconds
+    finished = [other for other in known if other.state == "finished"]
     seconds = fitted.seconds
-    if steps:
-        seconds = fitted.steps * taken / steps
-    flops = fitted.flops
-    if flops is not None:
-        flops *= runs
+    if steps := sum(other.steps for other in finished):
+        seconds = fitted.steps * sum(other.seconds for other in finished) / steps
     return replace(
         trial,
         seeds=seeds,
         total_steps=fitted.steps,
         flops_per_step=fitted.flops_per_step,
-        flops=flops,
+        flops=None if fitted.flops is None else fitted.flops * runs,
         seconds=seconds * runs,
     )
 

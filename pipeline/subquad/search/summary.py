@@ -41,6 +41,11 @@ def summary_of(
         trials: by the candidate's label.
         over: why no further trial of a candidate is started, by label.
     """
+    # runs that opened the test split, and that the final study does not have again
+    earlier: dict[str, list[str]] = {}
+    for final in earlier_finals(folder):
+        opened = final.glob(f"{CELLS}/*/{OPENINGS}")
+        earlier[final.name] = sorted(path.parent.name for path in opened)
     shown = (folder / TRIALS_TABLE, *folder.glob(f"{PLOTS}/*"))
     candidates: list[Values] = []
     for candidate in search.candidates:
@@ -54,26 +59,19 @@ def summary_of(
         "name": search.study.name,
         "folder": str(folder),
         "settings": search.settings.values(),
-        "earlier_finals": {path.name: _tested(path) for path in earlier_finals(folder)},
+        "earlier_finals": earlier,
         "candidates": candidates,
         "files": manifest_of(by_name(folder, shown)),
     }
-
-
-def _tested(final: Path) -> list[str]:
-    """Runs of an earlier final study that opened the test split, and that the final study does
-    not have again.
-    """
-    return sorted(path.parent.name for path in final.glob(f"{CELLS}/*/{OPENINGS}"))
 
 
 def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
     goal = candidate.goal
     states = Counter(trial.state for trial in trials)
     ended = [trial for trial in trials if trial.ended]
+    flops = [trial.flops for trial in ended if trial.flops is not None]
     best = None
-    found = winner_of(trials, goal)
-    if found is not None:
+    if found := winner_of(trials, goal):
         trial, evaluation = found
         best = {"number": trial.number, "point": trial.point, **asdict(evaluation)}
     return {
@@ -86,7 +84,7 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
         "dimensions": candidate.space.dimensions,
         "trials": {state: states[state] for state in get_args(State)},
         "steps": sum(trial.steps for trial in ended),
-        "flops": _flops(ended),
+        "flops": sum(flops) if len(flops) == len(ended) else None,
         "seconds": sum(trial.seconds for trial in ended),
         "best": best,
         "front": _front(trials, goal),
@@ -94,25 +92,19 @@ def _candidate(candidate: Candidate, trials: Sequence[Trial]) -> Values:
     }
 
 
-def _flops(trials: Sequence[Trial]) -> float | None:
-    """Of all trials; None where those of one are not known."""
-    total: float = 0
-    for trial in trials:
-        if trial.flops is None:
-            return None
-        total += trial.flops
-    return total
-
-
 def _front(trials: Sequence[Trial], goal: Goal) -> list[Values] | None:
     """The trials that no other one beats in both objectives; None where there is one objective."""
     if goal.cost == "none":
         return None
-    front: list[Values] = []
-    for trial, best in pareto(trials, goal):
-        point = {"number": trial.number, "point": trial.point}
-        front.append({**point, "value": best.value, "cost": trial.cost(goal)})
-    return front
+    return [
+        {
+            "number": trial.number,
+            "point": trial.point,
+            "value": best.value,
+            "cost": trial.cost(goal),
+        }
+        for trial, best in pareto(trials, goal)
+    ]
 
 
 def _reasons(trials: Sequence[Trial]) -> list[str]:

@@ -5,7 +5,9 @@ search is after.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import chain
 from statistics import median
 from typing import TypedDict
 
@@ -58,8 +60,7 @@ class SearchCosts(StudyCosts):
             PluginError: what it reports instead.
         """
         dataset, _ = self.data(run)
-        few = _first(dataset.split("validation"), 2)
-        metrics, _ = evaluate(self._parts(run), few)
+        metrics, _ = evaluate(self._parts(run), _first(dataset.split("validation"), 2))
         metric = run.goal.metric
         if metric not in metrics:
             reported = ", ".join(metrics) or "nothing"
@@ -78,18 +79,13 @@ class SearchCosts(StudyCosts):
         Args:
             runs: the candidates' own experiments, by label.
         """
-        rounds: dict[str, list[_Round]] = {label: [] for label in runs}
+        rounds = defaultdict[str, list[_Round]](list)
         for _ in range(ROUNDS):
             for label, run in runs.items():
-                timed = self._timed(run)
-                rounds[label].append(timed)
+                parts = self._parts(run)
+                split = self.data(run)[0].split("validation")
+                rounds[label].append((_step_seconds(parts), _evaluation_seconds(parts, split)))
         return {label: _timing(timed) for label, timed in rounds.items()}
-
-    def _timed(self, run: Run) -> _Round:
-        parts = self._parts(run)
-        dataset, _ = self.data(run)
-        validation = dataset.split("validation")
-        return _step_seconds(parts), _evaluation_seconds(parts, validation)
 
     def _parts(self, run: Run) -> Parts:
         dataset, _ = self.data(run)
@@ -97,18 +93,11 @@ class SearchCosts(StudyCosts):
 
 
 def _timing(rounds: list[_Round]) -> Timing:
-    every_step: list[float] = []
-    medians: list[float] = []
-    evaluations: list[float] = []
-    for steps, evaluation in rounds:
-        every_step += steps
-        medians.append(median(steps))
-        evaluations.append(evaluation)
-    difference = max(medians) - min(medians)
+    medians = [median(steps) for steps, _ in rounds]
     return Timing(
-        step=median(every_step),
-        evaluation=median(evaluations),
-        spread=difference / median(medians),
+        step=median(chain.from_iterable(steps for steps, _ in rounds)),
+        evaluation=median(evaluation for _, evaluation in rounds),
+        spread=(max(medians) - min(medians)) / median(medians),
     )
 
 
@@ -122,17 +111,14 @@ def _step_seconds(parts: Parts) -> list[float]:
         now = time.perf_counter()
         seconds.append(now - before)
         before = now
-        is_enough = len(seconds) == WARM_UP + TIMED
-        is_slow = now - start > MAX_SECONDS
-        if is_enough or is_slow:
+        if len(seconds) == WARM_UP + TIMED or now - start > MAX_SECONDS:
             break
     return seconds[WARM_UP:] or seconds[-1:]
 
 
 def _evaluation_seconds(parts: Parts, split: Split) -> float:
     """Of the whole split, by a few batches of it."""
-    batch_size = parts.train.eval_batch_size or parts.train.batch_size
-    few = _first(split, EVALUATED * batch_size)
+    few = _first(split, EVALUATED * (parts.train.eval_batch_size or parts.train.batch_size))
     start = time.perf_counter()
     evaluate(parts, few)
     _wait(parts.group.device)

@@ -47,9 +47,7 @@ class Goal:
     def directions(self) -> list[Literal["maximize", "minimize"]]:
         """Of its objectives, in Optuna's words."""
         of_metric = "maximize" if self.mode == "max" else "minimize"
-        if self.cost == "none":
-            return [of_metric]
-        return [of_metric, "minimize"]
+        return [of_metric] if self.cost == "none" else [of_metric, "minimize"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +143,8 @@ def merit(point: Evaluation, mode: Mode) -> tuple[float, float]:
     """What sorts evaluations that have a value, the better one first: by value, of equal ones by
     loss.
     """
-    value = point.value
-    if mode == "max":
-        value = -value
-    loss = point.loss
-    if math.isnan(loss):
-        loss = math.inf
-    return value, loss
+    value = -point.value if mode == "max" else point.value
+    return value, math.inf if math.isnan(point.loss) else point.loss
 
 
 def winner_of(trials: Iterable[Trial], goal: Goal) -> tuple[Trial, Evaluation] | None:
@@ -160,10 +153,7 @@ def winner_of(trials: Iterable[Trial], goal: Goal) -> tuple[Trial, Evaluation] |
 
     Trials that were pruned do not win: nobody knows what they would have become.
     """
-    finished: list[tuple[Trial, Evaluation]] = []
-    for trial in trials:
-        if trial.state == "finished" and trial.best:
-            finished.append((trial, trial.best))
+    finished = [(trial, trial.best) for trial in trials if trial.state == "finished" and trial.best]
     return min(finished, key=lambda pair: merit(pair[1], goal.mode), default=None)
 
 
@@ -190,8 +180,7 @@ def pareto(trials: Iterable[Trial], goal: Goal) -> list[tuple[Trial, Evaluation]
     for trial in trials:
         cost = trial.cost(goal)
         if trial.state == "finished" and cost and trial.best:
-            value, _ = merit(trial.best, goal.mode)
-            rows.append((cost, value, trial.number, trial, trial.best))
+            rows.append((cost, merit(trial.best, goal.mode)[0], trial.number, trial, trial.best))
     front: list[tuple[Trial, Evaluation]] = []
     least = math.inf
     for _, value, _, trial, best in sorted(rows):

@@ -1,6 +1,4 @@
-"""Hold a space against an experiment, before anything starts; then make experiments of its
-points.
-"""
+"""Hold a space against an experiment, before anything starts."""
 
 from __future__ import annotations
 
@@ -13,11 +11,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
-from subquad.experiment.run import Run, laid
-from subquad.experiment.settings import Setting, dotted, flat_key, key_path, problem
-from subquad.plugin import Site
+from subquad.experiment.run import Run
+from subquad.experiment.settings import dotted, flat_key, key_path, problem
 from subquad.plugin.effect import ALWAYS, Condition, Effect
-from subquad.registry.loaded import check_site
 from subquad.space.dimension import Constraint, Dimension, is_number
 from subquad.space.fields import Fields, without_idle
 from subquad.space.files import Declared, parse_space
@@ -48,7 +44,11 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     for dim in by_path.values():
         _check_values(dim, fields)
         _check_conditions(dim, fields)
-    _refuse_overlap(by_path)
+    for dim in by_path.values():
+        for length in range(1, len(dim.key_path)):
+            above = flat_key(dim.key_path[:length])
+            if above in by_path:
+                raise dim.wrong(f"is part of {above}, which is searched too; leave one out")
     dims = [replace(dim, effect=_effect(dim, by_path, fields)) for dim in by_path.values()]
     parents_first(dims)  # refuses circles
     kept, rest, idle = without_idle(dims, constraints, fields)
@@ -57,13 +57,13 @@ def check_space(declared: Declared, experiment: Run, *, drop: bool = False) -> S
     searched = {dim.path: dim for dim in kept}
     kept_constraints: list[Constraint] = []
     for constraint in constraints:
-        is_idle = searched.keys().isdisjoint(constraint.keys)
-        if not (drop and is_idle):
+        if not (drop and searched.keys().isdisjoint(constraint.keys)):
             _check_constraint(constraint, searched, fields)
             kept_constraints.append(constraint)
     if not kept:
-        message = "nothing of it can be searched in this experiment"
-        raise NothingToSearch(f"space {declared.name}: {message}")
+        raise NothingToSearch(
+            f"space {declared.name}: nothing of it can be searched in this experiment"
+        )
     left_out = [dim for dim in declared.dims if dim not in kept]
     space = Space(declared.name, kept, tuple(kept_constraints), rest, tuple(left_out))
     for number in range(PROBED):
@@ -82,10 +82,10 @@ def _suiting(
     for item in (*declared.dims, *declared.constraints):
         if item.mixer not in names and not drop:
             why = f"is for mixer {item.mixer!r}, and the experiment has {found.name!r}"
-            instead = f"use another space, or mixer={item.mixer}"
-            raise ConfigError(f"{item.origin}: {why}; {instead}")
-    dims = {dim.path: dim for dim in declared.dims if dim.mixer in names}
-    return dims, [item for item in declared.constraints if item.mixer in names]
+            raise ConfigError(f"{item.origin}: {why}; use another space, or mixer={item.mixer}")
+    return {dim.path: dim for dim in declared.dims if dim.mixer in names}, [
+        item for item in declared.constraints if item.mixer in names
+    ]
 
 
 def _check_values(dim: Dimension, fields: Fields) -> None:
@@ -97,26 +97,21 @@ def _check_values(dim: Dimension, fields: Fields) -> None:
     values = dim.distribution
     if isinstance(values, FloatDistribution):
         # for a setting of whole numbers it is refused for what it is, not for its ends
-        inside = values.low + (values.high - values.low) * 0.3819660113
-        takes_fractions = fields.fault(path, inside) is None
+        takes_fractions = (
+            fields.fault(path, values.low + (values.high - values.low) * 0.3819660113) is None
+        )
         first = fields.fault(path, int(values.low))
-        last = fields.fault(path, int(values.high))
-        if not (takes_fractions or first or last):
+        if not (takes_fractions or first or fields.fault(path, int(values.high))):
             words = fields.words(path) or "no fractions"
             raise dim.wrong(f"{dim.kind} draws fractions, must be {words}; use int or choice")
-    for value in _probes(dim):
+        probes: Sequence[Any] = values.low, values.high
+    elif isinstance(values, CategoricalDistribution):
+        probes = values.choices
+    else:  # they tell whether all are allowed; limits and steps of a schema are regular
+        probes = sorted({values.low, values.low + values.step, values.high})
+    for value in probes:
         if fault := fields.fault(path, value):
             raise dim.wrong(fault.message, fault.path)
-
-
-def _probes(dim: Dimension) -> Sequence[Any]:
-    """Values that tell whether all are allowed; limits and steps of a schema are regular."""
-    values = dim.distribution
-    if isinstance(values, CategoricalDistribution):
-        return values.choices
-    if isinstance(values, FloatDistribution):
-        return values.low, values.high
-    return sorted({values.low, values.low + values.step, values.high})
 
 
 def _check_conditions(dim: Dimension, fields: Fields) -> None:
@@ -127,25 +122,19 @@ def _check_conditions(dim: Dimension, fields: Fields) -> None:
         for value in (fields.value(path), *condition.values):
             fault = fields.fault(path, value)
             if fault:
-                place = (*dim.key_path, "when", *fault.path)
-                raise dim.wrong(fault.message, place)
+                raise dim.wrong(fault.message, (*dim.key_path, "when", *fault.path))
 
 
 def _effect(dim: Dimension, by_path: Mapping[str, Dimension], fields: Fields) -> Effect:
     """When a dimension's setting has an effect, by its field; without what holds at every point
     anyway.
     """
-    left: list[tuple[Condition, ...]] = []
-    for conditions in fields.effect(dim.key_path):
-        alternative = [
-            condition
-            for condition in conditions
-            if not _always_holds(condition, by_path.get(condition.key), fields)
-        ]
-        if not alternative:
-            return ALWAYS
-        left.append(tuple(alternative))
-    return tuple(left)
+
+    def may_fail(condition: Condition) -> bool:
+        return not _always_holds(condition, by_path.get(condition.key), fields)
+
+    left = tuple(tuple(filter(may_fail, each)) for each in fields.effect(dim.key_path))
+    return left if all(left) else ALWAYS
 
 
 def _always_holds(condition: Condition, other: Dimension | None, fields: Fields) -> bool:
@@ -158,18 +147,9 @@ def _always_holds(condition: Condition, other: Dimension | None, fields: Fields)
     if condition.but:
         return not any(map(other.can_be, condition.values))
     options = other.options
-    if options is None or len(options) > len(condition.values):
+    if options is None:
         return False
-    return all(map(condition.holds, options))
-
-
-def _refuse_overlap(by_path: Mapping[str, Dimension]) -> None:
-    for dim in by_path.values():
-        for length in range(1, len(dim.key_path)):
-            above = flat_key(dim.key_path[:length])
-            if above in by_path:
-                message = f"is part of {above}, which is searched too"
-                raise dim.wrong(f"{message}; leave one out")
+    return len(options) <= len(condition.values) and all(map(condition.holds, options))
 
 
 def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
@@ -184,8 +164,7 @@ def _never(dim: Dimension, dims: Sequence[Dimension], fields: Fields) -> str:
             value = fields.value(key_path(condition.key))
             if not condition.holds(value):
                 why = f"needs {condition}, and the experiment has {shown(value)}"
-                instead = f"set {condition.key} there, or leave this one out"
-                return f"is never searched: {why}; {instead}"
+                return f"is never searched: {why}; set {condition.key} there, or leave this one out"
         elif not condition.but and not any(map(other.can_be, condition.values)):
             why = f"needs {condition}, which {other.origin} does not try"
             return f"is never searched: {why}"
@@ -214,28 +193,6 @@ def _check_constraint(
 
 def _bad(constraint: Constraint, message: str) -> ConfigError:
     return problem(("constraints", constraint.relation), message, constraint.origin)
-
-
-def run_at(experiment: Run, settings: Sequence[Setting], max_len: int = 0) -> Run:
-    """The experiment of a point. Nothing heavy is imported, and no plugin is looked for again.
-
-    Args:
-        experiment: what the point is laid over.
-        settings: the point's.
-        max_len: longest sequence of its data, prefix tokens included; 0: not known, so that limits
-            of length are not looked at.
-
-    Raises:
-        UserError: it cannot run.
-    """
-    run = laid(experiment, settings)
-    dim = getattr(run.backbone_config, "dim", None)
-    heads = getattr(run.backbone_config, "num_heads", None)
-    if not isinstance(heads, int):
-        heads = 1
-    if isinstance(dim, int):  # else the backbone does not say its width
-        check_site(run.mixer, run.mixer_config, Site(dim=dim, num_heads=heads, max_len=max_len))
-    return run
 
 
 def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:

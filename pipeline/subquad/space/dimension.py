@@ -52,9 +52,7 @@ class Dimension:
         def holds(condition: Condition) -> bool:
             return condition.holds(value(condition.key))
 
-        if not all(map(holds, self.when)):
-            return False
-        return any(all(map(holds, conditions)) for conditions in self.effect)
+        return all(map(holds, self.when)) and any(all(map(holds, each)) for each in self.effect)
 
     @property
     def key_path(self) -> KeyPath:
@@ -169,10 +167,6 @@ class Constraint:
         if self.relation == "divides":
             return first != 0 and math.fmod(second, first) == 0
         if self.relation == "sum_not_in":
-            for value in self.values:
-                if math.isclose(first + second, value, abs_tol=1e-9):
-                    return False
-            return True
-        if self.relation == "less_equal":
-            return first <= second
-        return first < second
+            total = first + second
+            return not any(math.isclose(total, value, abs_tol=1e-9) for value in self.values)
+        return first < second or (self.relation == "less_equal" and first == second)

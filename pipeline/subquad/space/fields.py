@@ -5,15 +5,15 @@ those never searched.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from subquad.experiment.allowed import allowed
 from subquad.experiment.key_names import Known, known_keys
 from subquad.experiment.refusals import MISSING, RULE, Fault, validated
 from subquad.experiment.run import Run
@@ -30,6 +30,7 @@ from subquad.experiment.settings import (
     path_fields,
 )
 from subquad.plugin.effect import ALWAYS, Condition, Effect, default_of, effect_of
+from subquad.registry.allowed import allowed
 from subquad.registry.faults import blamed
 from subquad.space.dimension import Constraint, Dimension
 from subquad.space.space import ever_active
@@ -70,15 +71,14 @@ class Fields:
         holder = self._holder(path)
         if holder is None:
             return ALWAYS
-        alternatives: list[tuple[Condition, ...]] = []
-        for conditions in effect_of(holder, str(path[-1])):
-            alternative: list[Condition] = []
-            for condition in conditions:
-                key = flat_key((*path[:-1], condition.key))
-                values = tuple(to_jsonable_python(condition.values))
-                alternative.append(replace(condition, key=key, values=values))
-            alternatives.append(tuple(alternative))
-        return tuple(alternatives)
+
+        def dotted_key(condition: Condition) -> Condition:
+            key = flat_key((*path[:-1], condition.key))
+            return Condition(key, tuple(to_jsonable_python(condition.values)), condition.but)
+
+        return tuple(
+            tuple(map(dotted_key, conditions)) for conditions in effect_of(holder, str(path[-1]))
+        )
 
     def unknown(self, path: KeyPath) -> Fault | None:
         """What is wrong where there is no such setting; None where there is one."""
@@ -95,13 +95,9 @@ class Fields:
         model, at = self._schema(path)
         changed = copy.deepcopy(self.value(at))
         _put(changed, path[len(at) :], value)
-        checked = flat_key(at) or "the experiment"
-        with blamed(f"{checked}: cannot be checked"):
+        with blamed(f"{flat_key(at) or 'the experiment'}: cannot be checked"):
             _, faults = validated(model, changed, at, lambda: self._known)
-        for fault in faults:
-            if _is_about(fault, path, at):
-                return fault
-        return None
+        return next((fault for fault in faults if _is_about(fault, path, at)), None)
 
     def words(self, path: KeyPath) -> str:
         """What a setting may be."""
@@ -129,8 +125,7 @@ class Fields:
             return "plugins are compared, not searched; list them in the study's matrix"
         if below == ("role",):
             return "it says which sites there are"
-        is_parameter = below[:1] == ("params",)
-        if is_parameter and self._is_place(path):
+        if below[:1] == ("params",) and self._is_place(path):
             return "it says where files are"
         return None
 
@@ -179,50 +174,36 @@ def without_idle(
     """The dimensions that are searched at some point, what settings have where a point does not
     say, and the dimensions that are left out: one may make another one impossible.
     """
-    named: list[str] = []
-    for dim in dims:
-        named += [condition.key for condition in dim.conditions]
-    for constraint in constraints:
-        named += constraint.keys
+    conditions = chain.from_iterable(dim.conditions for dim in dims)
+    named = [condition.key for condition in conditions]
+    named += chain.from_iterable(constraint.keys for constraint in constraints)
     rest = {key: fields.value(key_path(key)) for key in named}
     for dim in dims:
         if dim.conditions:
             rest[dim.path] = fields.default(dim.key_path)
     kept = list(dims)
     idle: list[Dimension] = []
-    while never := _never_active(kept, rest):
+    while never := next((dim for dim in kept if not ever_active(dim, kept, rest)), None):
         idle.append(never)
         kept.remove(never)
         rest[never.path] = fields.value(never.key_path)
     return tuple(kept), rest, idle
 
 
-def _never_active(dims: Sequence[Dimension], rest: Mapping[str, Any]) -> Dimension | None:
-    """The first dimension that is searched at no point."""
-    for dim in dims:
-        if not ever_active(dim, dims, rest):
-            return dim
-    return None
-
-
 def _is_about(fault: Fault, path: KeyPath, at: KeyPath) -> bool:
     """Whether a fault is one of this setting, and not of how it fits the others, which another
     point may mend.
     """
-    if fault.path[: len(path)] == path:
-        return True
-    if fault.rank == RULE:
-        return False
     depth = len(fault.path)
-    return depth > len(at) and path[:depth] == fault.path
+    is_above = fault.rank != RULE and depth > len(at) and path[:depth] == fault.path
+    return is_above or fault.path[: len(path)] == path
 
 
 def _put(data: Any, path: KeyPath, value: Any) -> None:
     """Lay a value below mappings, and entries of lists that there are."""
     *above, last = path
     for key in above:
-        holds_settings = isinstance(get(data, (key,)), (dict, list))
-        if isinstance(data, dict) and not holds_settings:
+        if isinstance(data, dict) and not isinstance(get(data, (key,)), (dict, list)):
             data[key] = {}
         data = data[key]
     data[last] = value

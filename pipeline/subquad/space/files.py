@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,9 @@ def find_space(names: str, experiment: Run, *, cwd: Path | None = None) -> Decla
         raise ConfigError(f"space {names!r}: a name is missing; write them as in auto+optimizer")
     cwd = cwd or Path.cwd()
     if len(parts) > 1 and is_path(names) and (cwd / names).exists():
-        shown_names = shown_target(names)
-        raise ConfigError(f"space {shown_names}: + joins spaces; give the file a name without it")
+        raise ConfigError(
+            f"space {shown_target(names)}: + joins spaces; give the file a name without it"
+        )
     return merge_spaces([_one(part, experiment, cwd) for part in parts])
 
 
@@ -107,10 +108,9 @@ def merge_spaces(spaces: Sequence[Declared]) -> Declared:
         _refuse_conflict(first, second)
     name = "+".join(space.name for space in spaces)
     dims: list[Dimension] = []
-    constraints: dict[Constraint, None] = {}
     for space in ordered:
         dims += [dim for dim in space.dims if dim not in dims]
-        constraints |= dict.fromkeys(space.constraints)
+    constraints = dict.fromkeys(chain.from_iterable(space.constraints for space in ordered))
     return Declared(name, tuple(dims), tuple(constraints))
 
 
@@ -120,13 +120,11 @@ def _place_of(space: Declared) -> tuple[str, str]:
 
 def _refuse_conflict(first: Declared, second: Declared) -> None:
     for dim, other in product(first.dims, second.dims):
-        if dim.path != other.path:
-            continue
-        if len({dim.mixer, other.mixer} - {None}) > 1:
-            continue
-        if replace(dim, mixer=other.mixer) != other:
-            message = f"says something else than {dim.origin} about it"
-            raise other.wrong(f"{message}; leave it out of one of the spaces")
+        may_meet = dim.path == other.path and len({dim.mixer, other.mixer} - {None}) < 2
+        if may_meet and replace(dim, mixer=other.mixer) != other:
+            raise other.wrong(
+                f"says something else than {dim.origin} about it; leave it out of one of the spaces"
+            )
 
 
 def auto_space(experiment: Run) -> Declared:
@@ -139,9 +137,8 @@ def auto_space(experiment: Run) -> Declared:
         ConfigError: a field's range holds nothing, or has no logarithm.
     """
     fields = Fields(experiment)
-    dims = list(_of_fields("mixer", experiment, fields))
-    dims += _of_fields("backbone", experiment, fields)
-    kept, _, _ = without_idle(dims, (), fields)
+    dims = chain.from_iterable(_of_fields(kind, fields) for kind in ("mixer", "backbone"))
+    kept, _, _ = without_idle(list(dims), (), fields)
     return Declared(AUTO, kept)
 
 
@@ -150,9 +147,9 @@ def is_auto(dim: Dimension) -> bool:
     return dim.origin.source.startswith(_AUTO_ORIGIN)
 
 
-def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension]:
+def _of_fields(kind: str, fields: Fields) -> Iterator[Dimension]:
     """What the fields of a plugin say, read as a file would be."""
-    plugin, config = experiment.parts[(kind,)]
+    plugin, config = fields.experiment.parts[(kind,)]
     name = plugin.found.name
     origin = Origin(f"{_AUTO_ORIGIN}{kind} {name})")
     for row in describe_config(type(config)):
@@ -166,10 +163,8 @@ def _of_fields(kind: str, experiment: Run, fields: Fields) -> Iterator[Dimension
 def _as_in_a_file(row: ParameterRow, search: Mapping[str, Any]) -> dict[str, Any]:
     if "choices" in search:
         return {"choice": to_jsonable_python(search["choices"])}
-    low = search["low"]
-    high = search["high"]
-    log = search["log"]
-    if row.type.startswith("int"):
+    low, high, log = search["low"], search["high"], search["log"]
+    if row.value.startswith("a whole number"):
         return {"int": [math.ceil(low), math.floor(high)], "log": log}
     return {"loguniform" if log else "uniform": [low, high]}
 
@@ -227,14 +222,12 @@ def _dimension(key: str, given: Given, mixer: str | None) -> Dimension:
     kinds = [kind for kind in _KINDS if kind in given.value]
     if len(kinds) != 1:
         has = " and ".join(kinds) or "none"
-        known = ", ".join(_KINDS)
-        raise given.wrong(f"must have one of {known}, has {has}")
-    when: tuple[Condition, ...] = ()
-    if "when" in given.value:
-        when = _conditions(given.at("when"))
+        raise given.wrong(f"must have one of {', '.join(_KINDS)}, has {has}")
+    when = _conditions(given.at("when")) if "when" in given.value else ()
     names = [key, *(condition.key for condition in when)]
-    values = _distribution(kinds[0], given)
-    return Dimension(key, values, when, _for_mixer(names, mixer), given.origin)
+    return Dimension(
+        key, _distribution(kinds[0], given), when, _for_mixer(names, mixer), given.origin
+    )
 
 
 def _for_mixer(keys: Iterable[str], mixer: str | None) -> str | None:
@@ -264,11 +257,10 @@ def _distribution(kind: str, given: Given) -> Distribution:
         given.at("log").expect_type(bool, "true or false")
         log = given.value["log"]
     if log and low <= 0:
-        instead = "uniform, or a choice with 0 in it"
-        if kind == "int":
-            instead = "log: false"
-        message = f"starts at {low:g}, which has no logarithm"
-        raise values.wrong(f"{message}; begin above 0, or use {instead}")
+        instead = "log: false" if kind == "int" else "uniform, or a choice with 0 in it"
+        raise values.wrong(
+            f"starts at {low:g}, which has no logarithm; begin above 0, or use {instead}"
+        )
     if kind != "int":
         return FloatDistribution(low, high, log=log)
     step = 1
@@ -299,19 +291,12 @@ def _ends(kind: str, given: Given) -> tuple[Any, Any]:
     is_int = kind == "int"
     example = "[2, 10]" if is_int else "[1e-4, 1e-2]"
     words = f"the smallest and the largest value, as in {example}"
-    given.expect_type(list, words)
-    given.expect(len(given.value) == 2, words)
+    given.expect(isinstance(given.value, list) and len(given.value) == 2, words)
     for entry in given.entries():
-        if is_int:
-            entry.expect(type(entry.value) is int, "a whole number")
-        else:
-            entry.expect(is_number(entry.value), "a number")
-    low, high = given.value
-    first = shown(low)
-    last = shown(high)
-    if not is_int:
-        low = float(low)
-        high = float(high)
+        fits = type(entry.value) is int if is_int else is_number(entry.value)
+        entry.expect(fits, "a whole number" if is_int else "a number")
+    first, last = map(shown, given.value)
+    low, high = given.value if is_int else map(float, given.value)
     ends = f"[{first}, {last}]"
     if low > high:
         raise given.wrong(f"{ends} holds nothing; write [{last}, {first}]")
@@ -324,20 +309,16 @@ def _ends(kind: str, given: Given) -> tuple[Any, Any]:
 
 def _step(given: Given, low: int, high: int, log: bool) -> int:
     step = given.value
-    words = "a whole number >= 1"
-    given.expect(type(step) is int, words)
-    given.expect(step >= 1, words)
+    given.expect(type(step) is int and step >= 1, "a whole number >= 1")
     if log and step != 1:
         raise given.wrong("has no effect on a log scale; leave it or log out")
     beyond = (high - low) % step
     if beyond:
         last = high - beyond
-        following = last + step
-        fitting = f"end at {following}"
-        if last > low:
-            fitting = f"end at {last} or {following}"
-        message = f"steps of {step} from {low} never reach {high}"
-        raise given.wrong(f"{message}; {fitting}")
+        before = f"{last} or " if last > low else ""
+        raise given.wrong(
+            f"steps of {step} from {low} never reach {high}; end at {before}{last + step}"
+        )
     return step
 
 
@@ -353,8 +334,7 @@ def _conditions(given: Given) -> tuple[Condition, ...]:
 
 def _constraint(given: Given, mixer: str | None) -> Constraint:
     words = f"a mapping with one of {', '.join(RELATIONS)}"
-    given.expect_type(dict, words)
-    given.expect(len(given.value) == 1, words)
+    given.expect(isinstance(given.value, dict) and len(given.value) == 1, words)
     given.refuse_unknown(*RELATIONS)
     (relation,) = given.value
     place = given.at(relation)
@@ -362,8 +342,8 @@ def _constraint(given: Given, mixer: str | None) -> Constraint:
     sums: tuple[Any, ...] = ()
     if relation == "sum_not_in":
         words = "a mapping such as {keys: [a, b], values: [-2, -3]}"
-        place.expect_type(dict, words)
-        place.expect(place.value.keys() == {"keys", "values"}, words)
+        has_both = isinstance(place.value, dict) and place.value.keys() == {"keys", "values"}
+        place.expect(has_both, words)
         keys = place.at("keys")
         values = place.at("values")
         sums = _plain_values(values)
@@ -374,11 +354,8 @@ def _constraint(given: Given, mixer: str | None) -> Constraint:
 
 
 def _two_settings(keys: Given) -> tuple[str, ...]:
-    words = "two different settings, as in [a, b]"
-    keys.expect_type(list, words)
-    for key in keys.value:
-        keys.expect(isinstance(key, str) and key != "", words)
-    names = tuple(keys.value)
-    keys.expect(len(names) == 2, words)
-    keys.expect(names[0] != names[1], words)
+    given = keys.value if isinstance(keys.value, list) else []
+    names = tuple(name for name in given if isinstance(name, str) and name)
+    fits = len(names) == len(given) == len({*names}) == 2
+    keys.expect(fits, "two different settings, as in [a, b]")
     return names

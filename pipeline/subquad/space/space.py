@@ -11,14 +11,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
 from optuna.samplers import RandomSampler
 
 from subquad.errors import ConfigError
-from subquad.experiment.settings import Setting
 from subquad.plugin.effect import Condition
 from subquad.space.dimension import Constraint, Dimension, is_number
 
@@ -79,21 +78,16 @@ class Space:
 
     def value(self, key: str, point: Mapping[str, Any]) -> Any:
         """What a setting has at a point."""
-        if key in point:
-            return point[key]
-        return self.rest[key]
+        return point[key] if key in point else self.rest[key]
 
     def holds(self, point: Mapping[str, Any]) -> bool:
         """Whether a point has a possible value for each dimension that is active in it, and
         nothing else.
         """
-        count = 0
-        for dim in self.dims:
-            if self.is_active(dim, point):
-                count += 1
-                if dim.path not in point or not dim.can_be(point[dim.path]):
-                    return False
-        return len(point) == count
+        active = {dim.path: dim for dim in self.dims if self.is_active(dim, point)}
+        return point.keys() == active.keys() and all(
+            dim.can_be(point[path]) for path, dim in active.items()
+        )
 
     def draw(self, seed: int, number: int, given: Mapping[str, Any] | None = None) -> Point:
         """A random point, each value by Optuna's random sampler: a function of the dimensions and
@@ -146,8 +140,7 @@ class Space:
         keys = self._constrained
         for dim in reversed(self.ordered):
             if dim.path in keys:
-                for condition in dim.conditions:
-                    keys.add(condition.key)
+                keys.update(condition.key for condition in dim.conditions)
         return tuple(dim for dim in self.ordered if dim.path in keys)
 
     @property
@@ -180,15 +173,12 @@ class Space:
 
     def keeps(self, point: Mapping[str, Any]) -> bool:
         """Whether a point keeps the constraints on what it sets."""
-        return all(self._keeps(constraint, point) for constraint in self.constraints)
-
-    def _keeps(self, constraint: Constraint, point: Mapping[str, Any]) -> bool:
-        if point.keys().isdisjoint(constraint.keys):
-            return True
-        numbers = [self.value(key, point) for key in constraint.keys]
-        if not all(map(is_number, numbers)):
-            return True
-        return constraint.holds(numbers)
+        for constraint in self.constraints:
+            if not point.keys().isdisjoint(constraint.keys):
+                numbers = [self.value(key, point) for key in constraint.keys]
+                if all(map(is_number, numbers)) and not constraint.holds(numbers):
+                    return False
+        return True
 
     def grid(self) -> Iterator[Point]:
         """Every point, each once; the last dimension varies first.
@@ -198,21 +188,20 @@ class Space:
         """
         continuous = [dim for dim in self.dims if dim.options is None]
         if continuous:
-            first = continuous[0]
-            message = f"{first.origin}: {first.path}: {first.kind} has no grid"
-            others = len(continuous) - 1
-            if others:
-                message += f" (and {others} more)"
-            raise ConfigError(f"{message}; use choice or int, or another kind of search")
+            first, *others = continuous
+            more = f" (and {len(others)} more)" if others else ""
+            raise ConfigError(
+                f"{first.origin}: {first.path}: {first.kind} has no grid{more}; use choice or int, "
+                "or another kind of search"
+            )
         return map(self._in_order, self._walk(self.ordered, {}))
 
-    def _walk(self, dims: tuple[Dimension, ...], point: Point) -> Iterator[Point]:
+    def _walk(self, dims: Sequence[Dimension], point: Point) -> Iterator[Point]:
         if not dims:
             if self.keeps(point):
                 yield point
             return
-        first = dims[0]
-        others = dims[1:]
+        first, *others = dims
         if not self.is_active(first, point):
             yield from self._walk(others, point)
             return
@@ -231,13 +220,13 @@ class Space:
         free = [dim for dim in self.ordered if dim not in linked]
         if _combinations(linked) > MAX_COUNTED:
             return None
-        return sum(1 for _ in self._walk(tuple(linked), {})) * _combinations(free)
+        return sum(1 for _ in self._walk(linked, {})) * _combinations(free)
 
-    def settings(self, point: Mapping[str, Any]) -> list[Setting]:
-        """What to lay over the experiment for a point; dimensions that are not in it go back to
-        their defaults.
+    def settings(self, point: Mapping[str, Any]) -> Point:
+        """What to lay over the experiment for a point, by dotted key; dimensions that are not in it
+        go back to their defaults.
         """
-        return [Setting(dim.key_path, self.value(dim.path, point), dim.origin) for dim in self.dims]
+        return {dim.path: self.value(dim.path, point) for dim in self.dims}
 
     def as_data(self) -> dict[str, Any]:
         """As data of a space file, so that a search goes on without the files it came from."""
@@ -290,13 +279,13 @@ def ever_active(dim: Dimension, dims: Sequence[Dimension], rest: Mapping[str, An
         dims: all, without circles.
         rest: what settings have where no dimension gives them a value.
     """
-    *chain, _ = _after_parents(dim, {parent.path: parent for parent in dims}, {}).values()
-    lists = [_telling(parent, dims) for parent in chain]
+    *above, _ = _after_parents(dim, {parent.path: parent for parent in dims}, {}).values()
+    lists = [_telling(parent, dims) for parent in above]
     if prod(map(len, lists)) > _MAX_COMBINATIONS:
         return True
     for values in product(*lists):
         point = dict(rest)
-        for parent, value in zip(chain, values, strict=True):
+        for parent, value in zip(above, values, strict=True):
             if parent.is_searched(point.get):
                 point[parent.path] = value
         if dim.is_searched(point.get):
@@ -309,10 +298,9 @@ def _telling(dim: Dimension, dims: Sequence[Dimension]) -> list[Any]:
     is any.
     """
     named: list[Any] = []
-    for other in dims:
-        for condition in other.conditions:
-            if condition.key == dim.path:
-                named += condition.values
+    for condition in chain.from_iterable(other.conditions for other in dims):
+        if condition.key == dim.path:
+            named += condition.values
     telling = [value for value in named if dim.can_be(value)]
     is_named = Condition(dim.path, tuple(named)).holds
     if dim.kind != "choice" or not all(map(is_named, dim.options or ())):

@@ -10,13 +10,13 @@ import pytest
 
 from subquad.errors import ConfigError, DataError, PluginError
 from subquad.experiment import load_study
-from subquad.experiment.allowed import schema_at
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.key_names import known_keys
 from subquad.experiment.schema import Experiment
 from subquad.experiment.settings import dotted
 from subquad.experiment.strict_yaml import parse_yaml
 from subquad.registry import Kind, resolve
+from subquad.registry.allowed import schema_at
 
 STUDY = """\
 name: study

@@ -104,7 +104,9 @@ def drawn(name: str, random: np.random.Generator) -> dict[str, Any]:
     point: dict[str, Any] = {}
     for row in rows.values():
         if row.search:
-            point[row.name] = value_of(row.search, random, whole=row.type.startswith("int"))
+            point[row.name] = value_of(
+                row.search, random, whole=row.value.startswith("a whole number")
+            )
     values = {key: row.default for key, row in rows.items()} | point
     config = resolve("mixer", name).plugin.config
     return {key: value for key, value in point.items() if not unmet_conditions(config, key, values)}

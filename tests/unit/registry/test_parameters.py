@@ -50,22 +50,26 @@ def test_order_is_the_schemas_and_nested_names_are_dotted():
 
 
 @pytest.mark.parametrize(
-    ("name", "type_", "range_", "default"),
+    ("name", "value", "default"),
     [
-        ("order", "int", ">= 0, <= 32", "3"),
-        ("rate", "float or null", "> 0", "null"),
-        ("form", "a | b", "", '"a"'),
-        ("name", "str", "length >= 1, length <= 9, matches ^[a-z]+$", "required"),
-        ("sizes", "tuple of int, ...", "", "[1, 2]"),
-        ("table", "dict of str, any", "", "{}"),
-        ("even", "int or null", "multiple of 2", "null"),
-        ("inner.depth", "int", ">= 1, < 9", "2"),
-        ("tree", "list of Outer or null", "", "null"),
+        ("order", "a whole number >= 0 and <= 32", "3"),
+        ("rate", "a number > 0 or null", "null"),
+        ("form", "one of a, b", '"a"'),
+        (
+            "name",
+            "text of length <= 9 and that is not empty and matching ^[a-z]+$",
+            "required",
+        ),
+        ("sizes", "a list of values, each a whole number", "[1, 2]"),
+        ("table", "a mapping", "{}"),
+        ("even", "a whole number divisible by 2 or null", "null"),
+        ("inner.depth", "a whole number >= 1 and < 9", "2"),
+        ("tree", "a list of values, each a mapping or null", "null"),
     ],
 )
-def test_type_range_and_default(name, type_, range_, default):
+def test_what_it_may_be_and_its_default(name, value, default):
     row = ROWS[name]
-    assert (row.type, row.range, row.default_text) == (type_, range_, default)
+    assert (row.value, row.default_text) == (value, default)
 
 
 def test_symbol_search_unit_and_meaning():

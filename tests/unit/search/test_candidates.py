@@ -62,9 +62,7 @@ def test_a_space_that_was_written_down_draws_the_same_points(study, name):
     assert [again.draw(3, number) for number in range(30)] == [
         space.draw(3, number) for number in range(30)
     ]
-    assert [setting.value for setting in again.settings(again.draw(0, 1))] == [
-        setting.value for setting in space.settings(space.draw(0, 1))
-    ]
+    assert again.settings(again.draw(0, 1)) == space.settings(space.draw(0, 1))
 
 
 def test_a_candidate_may_have_nothing_to_search(study):

@@ -17,7 +17,8 @@ from subquad.experiment import Run, load_study
 from subquad.record.files import append_line, write_json
 from subquad.record.integrity import write_result
 from subquad.record.names import ATTEMPTS, METRICS, SUMMARY
-from subquad.search.prepare import Prepared, prepare
+from subquad.search.fitting import Prepared
+from subquad.search.prepare import prepare
 from subquad.search.sampler import Sampler
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings

@@ -11,8 +11,8 @@ from small_run import SMALL
 from subquad.execution.local import LocalExecutor
 from subquad.experiment import load_study
 from subquad.registry import resolve
-from subquad.search.narrow import _part
-from subquad.search.prepare import Prepared, prepare
+from subquad.search.fitting import Prepared
+from subquad.search.prepare import _part, prepare
 from subquad.search.search import plan_search, read_search, write_search
 from subquad.search.settings import Settings
 

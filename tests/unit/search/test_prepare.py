@@ -12,7 +12,8 @@ from subquad.cli.search import _timing_lines
 from subquad.errors import ConfigError
 from subquad.execution.local import LocalExecutor
 from subquad.experiment import load_study
-from subquad.search.prepare import Prepared, estimate, prepare
+from subquad.search.fitting import Prepared
+from subquad.search.prepare import estimate, prepare
 from subquad.search.search import Search, plan_search
 from subquad.search.settings import Settings
 from subquad.search.timing import SearchCosts, Timing
@@ -101,7 +102,7 @@ def test_flops_that_whole_steps_cannot_match_are_refused(ready):
 def test_flops_that_whole_steps_match(ready):
     prepared = ready(RATES, more=MIXERS, match="flops")
     first, second = (
-        prepared.fitter.fit(candidate, {"train.lr": 1e-3}).flops
+        prepared.fit(candidate, {"train.lr": 1e-3}).flops
         for candidate in prepared.search.candidates
     )
     assert second == pytest.approx(first, rel=0.05)

@@ -16,7 +16,8 @@ from subquad.record.files import append_line
 from subquad.record.integrity import write_result
 from subquad.record.names import ATTEMPTS, JOURNAL
 from subquad.record.trust import trust_folder
-from subquad.search.prepare import MAX_FRUITLESS, Prepared, prepare
+from subquad.search.fitting import Prepared
+from subquad.search.prepare import MAX_FRUITLESS, prepare
 from subquad.search.search import plan_search
 from subquad.search.settings import Settings
 from subquad.search.source import TrialSource

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
-from subquad.experiment.settings import KeyPath
 from subquad.plugin.effect import as_written
 from subquad.suggest import did_you_mean
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
-Schema = dict[str, Any]
+_Schema = dict[str, Any]
+_Path = tuple[str | int, ...]
 
 _WORDS = {
     "integer": "a whole number",
@@ -24,7 +25,14 @@ _WORDS = {
     "null": "null",
     "object": "a mapping",
 }
-_LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+_LIMITS = {
+    "exclusiveMinimum": ">",
+    "minimum": ">=",
+    "exclusiveMaximum": "<",
+    "maximum": "<=",
+    "multipleOf": "divisible by",
+    "maxLength": "of length <=",
+}
 LAYERS_PATTERN = r"^-?[0-9]{1,4}\.\.-?[0-9]{1,4}$"
 RANGE_PATTERN = r"^[1-9][0-9]{0,5}\.\.[1-9][0-9]{0,5}$"
 _PATTERNS = {
@@ -34,36 +42,30 @@ _PATTERNS = {
 }
 
 
-def allowed(model: type[BaseModel], path: KeyPath) -> str:
+def allowed(model: type[BaseModel], path: _Path) -> str:
     """What the setting at `path` below `model` may be; "" where the schema says nothing about
     it.
     """
-    node = schema_at(model, path)
-    if node is None:
-        return ""
-    return _words(node, _json_schema(model))
+    return _words(schema_at(model, path) or {}, _json_schema(model))
 
 
-def schema_at(model: type[BaseModel], path: KeyPath) -> Schema | None:
+def schema_at(model: type[BaseModel], path: _Path) -> _Schema | None:
     """The JSON schema of one setting; None where there is no such setting."""
     root = _json_schema(model)
-    node: Schema | None = root
+    node: _Schema | None = root
     for key in path:
-        if node is None:
-            return None
-        node = _step(node, key, root)
+        node = node and _step(node, key, root)
     return node
 
 
-def keys_at(model: type[BaseModel], path: KeyPath) -> tuple[str, ...]:
+def keys_at(model: type[BaseModel], path: _Path) -> tuple[str, ...]:
     """The keys of the model at `path` below `model`, also one in a mapping of any keys."""
-    node = schema_at(model, path)
-    options = _options(node, _json_schema(model)) if node else ()
+    options = _options(schema_at(model, path) or {}, _json_schema(model))
     return tuple(key for option in options for key in option.get("properties", ()))
 
 
 @lru_cache(maxsize=256)
-def _json_schema(model: type[BaseModel]) -> Schema:
+def _json_schema(model: type[BaseModel]) -> _Schema:
     """A model's JSON schema, made once; empty where a plugin uses a type that has none."""
     try:
         return model.model_json_schema()
@@ -71,7 +73,7 @@ def _json_schema(model: type[BaseModel]) -> Schema:
         return {}
 
 
-def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
+def _step(node: _Schema, key: str | int, root: _Schema) -> _Schema | None:
     """The schema below `node` under `key`."""
     for option in _options(node, root):
         if isinstance(key, str):
@@ -83,34 +85,30 @@ def _step(node: Schema, key: str | int, root: Schema) -> Schema | None:
     return None
 
 
-def _options(node: Schema, root: Schema) -> list[Schema]:
+def _options(node: _Schema, root: _Schema) -> list[_Schema]:
     """The alternatives a schema allows, references followed."""
     if "$ref" in node:
         return _options(root["$defs"][node["$ref"].rpartition("/")[2]], root)
-    options: list[Schema] = []
+    options: list[_Schema] = []
     for option in node.get("anyOf", []):
         options += _options(option, root)
     return options or [node]
 
 
-def _choices(option: Schema) -> list[Any]:
+def _choices(option: _Schema) -> list[Any]:
     """The values that a schema lists."""
-    if "const" in option:
-        return [option["const"]]
-    return option.get("enum", [])
+    return [option["const"]] if "const" in option else option.get("enum", [])
 
 
-def _words(node: Schema, root: Schema) -> str:
-    words = {_option_words(option, root): None for option in _options(node, root)}
-    return " or ".join(filter(None, words))
+def _words(node: _Schema, root: _Schema) -> str:
+    return " or ".join(
+        filter(None, {_option_words(option, root): None for option in _options(node, root)})
+    )
 
 
-def _option_words(node: Schema, root: Schema) -> str:
-    choices = ", ".join(map(as_written, _choices(node)))
-    if "enum" in node:
-        return f"one of {choices}"
-    if "const" in node:
-        return choices
+def _option_words(node: _Schema, root: _Schema) -> str:
+    if choices := _choices(node):
+        return ("one of " if "enum" in node else "") + ", ".join(map(as_written, choices))
     if node.get("title") == "Component":
         return "a plugin's name, or a mapping of name and params"
     if node.get("type") == "array":
@@ -119,15 +117,11 @@ def _option_words(node: Schema, root: Schema) -> str:
     return f"{kind} {_limit_words(node)}".strip()
 
 
-def _limit_words(node: Schema) -> str:
+def _limit_words(node: _Schema) -> str:
     limits: list[str] = []
     for key, sign in _LIMITS.items():
         if key in node:
-            bound = node[key]
-            if abs(bound) < 1e6:
-                limits.append(f"{sign} {bound:g}")
-            else:
-                limits.append(f"{sign} {bound}")
+            limits.append(f"{sign} {node[key]:.12g}")
     if node.get("minLength") == 1:
         limits.append("that is not empty")
     pattern = node.get("pattern")
@@ -138,7 +132,7 @@ def _limit_words(node: Schema) -> str:
     return " and ".join(limits)
 
 
-def _list_words(node: Schema, root: Schema) -> str:
+def _list_words(node: _Schema, root: _Schema) -> str:
     inside = [_words(item, root) for item in node.get("prefixItems", [])]
     if inside:
         return f"a list of {len(inside)}: {', '.join(inside)}"
@@ -153,11 +147,8 @@ def _list_words(node: Schema, root: Schema) -> str:
     return text
 
 
-def nearest_choice(model: type[BaseModel], path: KeyPath, value: str) -> str:
+def nearest_choice(model: type[BaseModel], path: _Path, value: str) -> str:
     """Which of the words that a setting may be is meant."""
-    words: list[str] = []
-    for option in _options(schema_at(model, path) or {}, _json_schema(model)):
-        for choice in _choices(option):
-            if isinstance(choice, str):
-                words.append(choice)
-    return did_you_mean(value, words)
+    options = _options(schema_at(model, path) or {}, _json_schema(model))
+    choices = chain.from_iterable(map(_choices, options))
+    return did_you_mean(value, (choice for choice in choices if isinstance(choice, str)))
