@@ -86,10 +86,7 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
 
 def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
     """What each block takes, round by round."""
-    taken = []
-    for _ in range(rounds):
-        taken.append([block() for block in blocks])
-    return taken
+    return [[block() for block in blocks] for _ in range(rounds)]
 
 
 @contextmanager
@@ -211,17 +208,14 @@ class Warm(ABC):
             comes out, once forward and once backward, and the gradients of what goes in); what they
             add to memory at their peak, in MiB (`peak_mib`).
         """
-        found = {}
-        for part in PARTS:
-            found[f"{part}_us"] = 1e6 * times[part].seconds / tokens
-            found[f"{part}_ratio"] = times[part].ratio
         both = 1e9 * times["both"].seconds
         with self.within():
             given, made = self.ends()
         least = 2 * sum([tensor.nbytes for tensor in (*given, *made)])
         least += sum([tensor.nbytes for tensor in given if tensor.requires_grad])
         return {
-            **found,
+            **{f"{part}_us": 1e6 * times[part].seconds / tokens for part in PARTS},
+            **{f"{part}_ratio": times[part].ratio for part in PARTS},
             "gflop": count.flops / 1e9,
             "bytes_share": least / best["gbytes"] / both,
             "product_share": None if count.unknown else count.flops / best["gflops"] / both,
@@ -243,27 +237,26 @@ def times_in_turn(
     between = [baseline] if baseline else []
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += others[start : start + _GROUP]
-        order += between
+        order += [*others[start : start + _GROUP], *between]
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, blocks in taken.items():
             blocks.append([row.seconds(part) for row in order])
+    stands = _places(order, baseline)
     times: dict[_Row, Times] = {}
     for row in (*between, *others):
         own = _places(order, row)
         times[row] = {}
         for part, blocks in taken.items():
             table = np.array(blocks)
-            calls = table[:, own]
             ratios = np.empty(0)
             if baseline:
-                ratios = (calls / _beside(table, _places(order, baseline), own)).mean(1)
-            times[row][part] = Time(float(np.median(calls)), ratios)
+                ratios = (table[:, own] / _beside(table, stands, own)).mean(1)
+            times[row][part] = Time(float(np.median(table[:, own])), ratios)
     return times
 
 
-def _places(order: Sequence[Warm], row: Warm) -> np.ndarray:
+def _places(order: Sequence[Warm], row: Warm | None) -> np.ndarray:
     return np.flatnonzero([other is row for other in order])
 
 

@@ -112,10 +112,10 @@ def _timed(
         apart = largest_gap(timing.both(), reference.both())
         if apart <= SAME[settings.precision]:
             timed.append(timing)
-            continue
-        left_out.lines.append(
-            f"{where}: its numbers are {apart:.1e} of the largest from the reference's"
-        )
+        else:
+            left_out.lines.append(
+                f"{where}: its numbers are {apart:.1e} of the largest from the reference's"
+            )
     return [timing.warm_up() for timing in timed]
 
 
@@ -133,9 +133,10 @@ class _TimedImplementation(Warm):
         self._given = _tensors((args, kwargs))
         super().__init__(name, self._given[0].device)
         generator = torch.Generator().manual_seed(3)
-        self._grads = []
-        for end in _differentiable(self.ends()[1]):
-            self._grads.append(torch.randn(end.shape, generator=generator).to(end))
+        self._grads = [
+            torch.randn(end.shape, generator=generator).to(end)
+            for end in _differentiable(self.ends()[1])
+        ]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         return self._given, _tensors(self._call())
@@ -150,8 +151,10 @@ class _TimedImplementation(Warm):
         ends = _differentiable(made)
         if not ends:
             return made
-        wanted = _differentiable(self._given)
-        return [*made, *torch.autograd.grad(ends, wanted, self._grads, allow_unused=True)]
+        grads = torch.autograd.grad(
+            ends, _differentiable(self._given), self._grads, allow_unused=True
+        )
+        return [*made, *grads]
 
     def refresh(self) -> None:
         """The mixer's own arguments stay."""
@@ -167,15 +170,14 @@ def _add(
     """Time rows in turn over the first, with the fastest attention beside them, and add them; and
     each that is faster than a chosen one.
     """
-    attention = attentions[:1]
-    times = times_in_turn(rows[0], [*rows[1:], *attention], found["settings"]["rounds"])
+    times = times_in_turn(rows[0], [*rows[1:], *attentions[:1]], found["settings"]["rounds"])
     count = rows[0].count()
     for row in rows:
         own = times[row]
         is_chosen = row.name in chosen.split(", ")
         ratio = None
-        for other in attention:
-            ratio = float(np.median(own["both"].ratios / times[other]["both"].ratios))
+        if attentions:
+            ratio = float(np.median(own["both"].ratios / times[attentions[0]]["both"].ratios))
         added = {"implementation": row.name, "chosen": is_chosen, "attention_ratio": ratio}
         found["kernels"].append({**asked, **added, **row.measured(own, count, found["best"])})
         for other in rows if is_chosen else ():

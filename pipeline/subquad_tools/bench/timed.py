@@ -125,9 +125,7 @@ class Timed(Warm):
         """Extra losses count if weighted."""
         given = [tensor.detach().requires_grad_() for tensor in self.inputs]
         result = self._called(given)
-        for parameter in self.module.parameters():
-            if parameter.requires_grad:
-                given.append(parameter)
+        given += [weight for weight in self.module.parameters() if weight.requires_grad]
         weights = getattr(self.module, "loss_weights", {})
         losses = [loss for name, loss in result.losses.items() if weights.get(name)]
         return given, [result.out, *losses]
@@ -169,14 +167,12 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     resolved = replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build))
     module = built_mixer(replace(mixer, resolved=resolved), settings, length)
     name = f"{mixer.text} published"
-    generator = torch.Generator()
-    generator.manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for weight in own.module.parameters():
             weight += _MOVED * torch.randn(weight.shape, generator=generator).to(weight.device)
-    weights = own.module.state_dict()
     try:
-        module.load_state_dict(weights)
+        module.load_state_dict(own.module.state_dict())
     except RuntimeError as error:
         reason = in_one_line(error)
         raise PluginError(f"{name}: it has other weights than {mixer.text}: {reason}") from None
@@ -199,10 +195,7 @@ def largest_gap(found: Sequence[Tensor | None], wanted: Sequence[Tensor | None])
     Args:
         found, wanted: tensors and the reference's, kind by kind; None where there is none.
     """
-    largest = 1e-30
-    for tensor in wanted:
-        if tensor is not None:
-            largest = max(largest, float(tensor.detach().abs().max()))
+    largest = max([1e-30, *(float(value.abs().max()) for value in wanted if value is not None)])
     gaps = []
     for own, exact in zip(found, wanted, strict=True):
         if own is None or exact is None:
@@ -220,28 +213,24 @@ def timed_attention(settings: SpeedSettings, length: int, left_out: LeftOut) -> 
     baseline.
     """
     device = torch_device(settings.device).type
-    backends: dict[str, Within] = {}
-    for name, kind in _BACKENDS[device].items():
-        backends[name] = partial(sdpa_kernel, kind)
+    backends: dict[str, Within] = {
+        name: partial(sdpa_kernel, kind) for name, kind in _BACKENDS[device].items()
+    }
     if device == "cuda":
-        for name in list_flash_attention_impls():
-            backends[name] = partial(_by_flash, name)
+        backends |= {name: partial(_by_flash, name) for name in list_flash_attention_impls()}
     found = []
     for name, within in backends.items():
         row = f"{BASELINE} ({name})"
         with left_out.noting(row, length, strict=False):
             module = _Attention(settings)
-            if settings.core:
-                module = module.core
-            timed = Timed(row, module, settings, length, within)
+            timed = Timed(row, module.core if settings.core else module, settings, length, within)
             try:
                 found.append(timed.warm_up())
             except (ImportError, RuntimeError, ValueError) as error:
                 if is_out_of_memory(error):
                     raise
                 raise PluginError(f"does not run here: {in_one_line(error)}") from None
-    found.sort(key=lambda timed: min(timed.seconds("both") for _ in range(3)))
-    return found
+    return sorted(found, key=lambda timed: min(timed.seconds("both") for _ in range(3)))
 
 
 @contextmanager
@@ -293,10 +282,9 @@ class _Attention(nn.Module):
 
     def __init__(self, settings: SpeedSettings):
         super().__init__()
-        dim = settings.dim
         self._heads = settings.heads
-        self.inputs = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.inputs = nn.Linear(settings.dim, 3 * settings.dim)
+        self.out = nn.Linear(settings.dim, settings.dim)
         self.core = _Core(settings.causal)
 
     def forward(self, x: Tensor) -> Tensor:
