@@ -197,8 +197,7 @@ def _refuse_strange(words: list[str]) -> None:
     for word in words:
         first, _, _ = word.partition(os.sep)
         is_code = ".py:" in word and first not in ("", ".", "..")
-        means = word.startswith("-") or "=" in first or is_code
-        if means and os.path.lexists(word):
+        if (word.startswith("-") or "=" in first or is_code) and os.path.lexists(word):
             raise UserError(f"{word}: a file or folder here has this name; for that write ./{word}")
 
 

@@ -55,7 +55,7 @@ def list_command(kind: str | None, as_json: bool) -> None:
     subquad list mixers
     """
     chosen = kind_of(kind) if kind else None
-    rows = [row for row in (*_plugin_rows(), *_file_rows()) if chosen in (None, row["kind"])]
+    rows = [row for row in _rows() if chosen in (None, row["kind"])]
     faults = [*metadata_faults()]
     for file in _FILES:
         if chosen in (None, file):
@@ -72,30 +72,25 @@ def list_command(kind: str | None, as_json: bool) -> None:
     for row in rows:
         texts = {
             **row,
+            "name": f"{row['name']} †" if row["note"] else row["name"],
             "what it is": row["summary"] or row["target"],
             "from": f"{row['distribution']} {row['version']}",
         }
-        if row["note"]:
-            texts["name"] += " †"
-            notes.append(_footnote(row))
         cells.append([texts[column] for column in columns])
+        if row["note"]:
+            notes.append(_footnote(row))
     print_table(columns, cells, cut="what it is")
     for note in dict.fromkeys([*notes, *faults]):
         print_line(f"† {note}")
 
 
-def _plugin_rows() -> Iterator[dict[str, Any]]:
+def _rows() -> Iterator[dict[str, Any]]:
     for found in find_plugins():
         if found.kind not in _FILES:
             reason = blocked(found.distribution)
             note = f"blocked: {reason}" if reason else clash(found)
-            constants = declared_constants(found)
-            yield _row(
-                found, note, str(constants.get("summary", "")), constants.get("complexity") or ""
-            )
-
-
-def _file_rows() -> Iterator[dict[str, Any]]:
+            said = declared_constants(found)
+            yield _row(found, note, str(said.get("summary", "")), said.get("complexity") or "")
     for kind in _FILES:
         unique = recipes(kind)
         for file in yaml_files(kind):
@@ -140,7 +135,12 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
         return _show_experiment(name, as_json)
     if name is None:
         raise PluginError(f"which {chosen}? `{to_paste('list', chosen)}` shows what is installed")
-    _show(chosen, name, as_json)
+    if chosen in _FILES:
+        _show_file(chosen, name, as_json)
+    else:
+        with stdout_to_stderr():
+            resolved = resolve(kind_of(chosen), name)
+        _show_plugin(resolved, as_json)
     if not as_json:
         for other in others:
             print_line(f"there is also a {other} of this name: {to_paste('show', other, name)}")
@@ -174,14 +174,6 @@ def _kinds_with(name: str) -> list[str]:
     )
 
 
-def _show(chosen: str, name: str, as_json: bool) -> None:
-    if chosen in _FILES:
-        return _show_file(chosen, name, as_json)
-    with stdout_to_stderr():
-        resolved = resolve(kind_of(chosen), name)
-    return _show_plugin(resolved, as_json)
-
-
 def _show_experiment(name: str | None, as_json: bool) -> None:
     from subquad.experiment.schema import Experiment, decides_numbers
 
@@ -202,19 +194,11 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
-        return print_json(
-            {
-                "kind": kind,
-                "name": file.name,
-                "distribution": file.distribution,
-                "version": file.version,
-                "path": str(file.path),
-                "text": file.text(),
-            }
-        )
-    text = file.text()
+        keys = ("name", "distribution", "version")
+        own = {key: getattr(file, key) for key in keys}
+        return print_json({"kind": kind, **own, "path": str(file.path), "text": file.text()})
     print_line(f"# {kind} {file.name}, {file.owner}, {file.path}")
-    for line in text.splitlines():
+    for line in file.text().splitlines():
         print_line(line)
 
 
@@ -224,31 +208,27 @@ def _show_plugin(resolved: Resolved, as_json: bool) -> None:
     origin = plugin_facts(resolved)
     parameters = describe_config(plugin.config)
     if as_json:
-        description = {
-            **origin,
-            "summary": plugin.summary,
-            "paper": plugin.paper,
-            "facts": facts,
-            "parameters": [asdict(row) for row in parameters],
-        }
-        return print_json(description)
+        return print_json(
+            {
+                **origin,
+                "summary": plugin.summary,
+                "paper": plugin.paper,
+                "facts": facts,
+                "parameters": [asdict(row) for row in parameters],
+            }
+        )
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
-    owner = f"{origin['distribution']} {origin['version']}"
-    if resolved.source:
-        owner = "this file"
-    rows = [
-        ("distribution", owner),
-        ("plugin API", origin["api"]),
-        ("sha256", origin["sha256"] or "not recorded"),
-    ]
-    if plugin.paper:
-        rows.append(("paper", plugin.paper))
-    for key, value in facts.items():
-        rows.append((key.replace("_", " "), _words(key, value)))
+    owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
+    rows = {
+        "distribution": owner,
+        "plugin API": origin["api"],
+        "sha256": origin["sha256"] or "not recorded",
+        **({"paper": plugin.paper} if plugin.paper else {}),
+        **{key.replace("_", " "): _words(key, value) for key, value in facts.items()},
+    }
     for name, params in getattr(plugin, "variants", {}).items():
-        given = [f"{key}={value}" for key, value in params.items()]
-        rows.append((f"variant {name}", ", ".join(given)))
-    print_table(("", ""), rows)
+        rows[f"variant {name}"] = ", ".join([f"{key}={value}" for key, value in params.items()])
+    print_table(("", ""), rows.items())
     if not parameters:
         return print_line("no parameters")
     print_line()
@@ -283,12 +263,8 @@ def _words(key: str, value: Any) -> str:
 
 
 def _print_parameters(rows: list[ParameterRow]) -> None:
-    cells: list[tuple[str, ...]] = []
-    for row in rows:
-        meaning = row.meaning
-        if row.unit:
-            meaning += f" [{row.unit}]"
-        cell = (
+    cells = [
+        (
             row.name,
             row.symbol,
             row.type,
@@ -296,9 +272,10 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
             row.default_text,
             row.search_text,
             row.when,
-            meaning,
+            f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
         )
-        cells.append(cell)
+        for row in rows
+    ]
     print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
 
 
@@ -332,8 +309,7 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
         plugins: list[dict[str, Any]] = []
-        for report in reports:
-            plugin = asdict(report)
+        for plugin in map(asdict, reports):
             plugins.append(plugin.pop("found") | plugin)
         print_json({"plugins": plugins, "warnings": warnings})
     else:

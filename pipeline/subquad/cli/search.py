@@ -36,7 +36,6 @@ from subquad.record.files import json_value
 from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
-from subquad.search.candidates import Candidate
 from subquad.search.prepare import Prepared, estimate, prepare
 from subquad.search.run import Ended, Watch, run
 from subquad.search.search import (
@@ -45,7 +44,7 @@ from subquad.search.search import (
     reopened,
     write_search,
 )
-from subquad.search.settings import Budget, Settings
+from subquad.search.settings import Settings
 from subquad.search.summary import PLOTS
 from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
@@ -109,16 +108,9 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
     _opening(search, folder, console)
     reported: dict[tuple[str, str], int] = {}
     made: list[ReportDocument] = []
-
-    def say_trial(trial: Trial) -> None:
-        say(console, _trial_line(search, trial, reported))
-
-    def say_final(study: Study) -> None:
-        say(console, f"final study: {len(study.pending)} runs to do")
-
     watch = Watch(
-        trial=say_trial,
-        final=say_final,
+        trial=lambda trial: say(console, _trial_line(search, trial, reported)),
+        final=lambda study: say(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
     )
@@ -127,11 +119,7 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
         ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        values = {
-            **ended.summary,
-            "signal": ended.signum,
-            "final": final,
-        }
+        values = {**ended.summary, "signal": ended.signum, "final": final}
         click.echo(json.dumps(json_value(values), default=str))
     else:
         _show(ended, console, made)
@@ -139,21 +127,18 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
 
 
 def _exit_code(ended: Ended, again: str) -> int:
-    outcome = None
-    if ended.final:
-        _, outcome = ended.final
-    is_complete = outcome is not None and not outcome.unfinished
-    if ended.signum and not is_complete:
+    outcome = ended.final and ended.final[1]
+    if ended.signum and (outcome is None or outcome.unfinished):
         name = signal.Signals(ended.signum).name
         raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
     candidates = ended.summary["candidates"]
     if outcome is None:
-        reasons: list[str] = []
-        for candidate in candidates:
-            label = candidate["label"]
-            reasons += [f"{label}: {text}" for text in candidate["reasons"]]
-        why = "; ".join(reasons) or "all were ended early"
-        raise TrainingFailed(f"no trial finished: {why}")
+        reasons = [
+            f"{candidate['label']}: {text}"
+            for candidate in candidates
+            for text in candidate["reasons"]
+        ]
+        raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
     if outcome.failed or outcome.unfinished:
         return 1
     return int(any(candidate["best"] is None for candidate in candidates))
@@ -163,38 +148,24 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     settings = search.settings
     candidates = search.candidates
     limit = settings.limit
-    whom = candidates[0].label
-    if len(candidates) > 1:
-        whom = f"each of {len(candidates)} candidates"
-    how = settings.sampler
-    if settings.pruner != "none":
-        how = f"{how} and {settings.pruner}"
-    where = short(folder)
-    what = f"searching {settings.space} with {how}"
-    say(console, f"{what}, at most {limit} for {whom}, in {where}")
-    if limit.unit == "trials":
-        for candidate in candidates:
-            _tell_small(candidate, limit, console)
+    whom = candidates[0].label if len(candidates) == 1 else f"each of {len(candidates)} candidates"
+    pruner = "" if settings.pruner == "none" else f" and {settings.pruner}"
+    what = f"searching {settings.space} with {settings.sampler}{pruner}"
+    say(console, f"{what}, at most {limit} for {whom}, in {short(folder)}")
+    by_seed = defaultdict[int, list[str]](list)
+    for candidate in candidates:
+        by_seed[candidate.run.experiment.train.seed].append(candidate.label)
+        size = candidate.space.size()
+        is_small = size is not None and candidate.space.dims and size < limit.amount
+        if limit.unit == "trials" and is_small:
+            text = f"{candidate.label} has {size} points, fewer than the budget has trials"
+            say(console, text)
     if len(search.study.runs) > len(candidates):
-        by_seed = defaultdict[int, list[str]](list)
-        for candidate in candidates:
-            by_seed[candidate.run.experiment.train.seed].append(candidate.label)
         for seed, labels in by_seed.items():
-            names = ", ".join(labels)
-            say(console, f"trials have the study's first seed, {seed}: {names}")
+            say(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
     dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
     timings = {candidate.label: candidate.timing for candidate in candidates}
     _show_notes(settings.space, dimensions, timings, console)
-
-
-def _tell_small(candidate: Candidate, limit: Budget, console: Console) -> None:
-    """That a candidate's space is used up before the budget is."""
-    space = candidate.space
-    size = space.size()
-    if size is None or not space.dims:
-        return
-    if size < limit.amount:
-        say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
 
 
 def _show_notes(
@@ -213,17 +184,15 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
     if trial.state == "infeasible":
         return _infeasible_line(trial, reported)
     goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
-    parts: list[str] = [trial.state]
     best = trial.best
-    if best:
-        parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
-    seconds = f"{trial.seconds:.1f} s"
-    parts.append(f"{trial.steps} steps, {seconds}")
-    parts.append(point_text(trial.point))
-    if trial.reason:
-        parts.append(trial.reason)
-    words = "; ".join(parts)
-    return f"{trial.candidate} {trial.number}: {words}"
+    parts = [
+        trial.state,
+        best and f"validation {goal.printed.text(best.value)} at step {best.step}",
+        f"{trial.steps} steps, {trial.seconds:.1f} s",
+        point_text(trial.point),
+        trial.reason,
+    ]
+    return f"{trial.candidate} {trial.number}: {'; '.join(filter(None, parts))}"
 
 
 def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
@@ -233,9 +202,7 @@ def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
         reported: candidates with reasons, and the trial with which each was told.
     """
     first = reported.setdefault((trial.candidate, trial.reason), trial.number)
-    reason = f"as {first}"
-    if first == trial.number:
-        reason = shorten(trial.reason, MAX_REASON)
+    reason = shorten(trial.reason, MAX_REASON) if first == trial.number else f"as {first}"
     return f"{trial.candidate} {trial.number}: infeasible; {reason}"
 
 
@@ -247,13 +214,11 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
     for text in ended.drawn.left_out:
         say(console, f"not drawn: {text}")
     where = short(folder)
-    report = to_paste("report", where)
-    say(console, f"search  {where} (tables and pictures: {report})")
+    say(console, f"search  {where} (tables and pictures: {to_paste('report', where)})")
     if ended.final:
         for path in sorted((folder / WINNERS).glob("*.yaml")):
             winner = short(path)
-            train = to_paste("train", winner)
-            say(console, f"best    {winner} (runs as it is: {train})")
+            say(console, f"best    {winner} (runs as it is: {to_paste('train', winner)})")
     pictures = len(ended.drawn.files)
     if pictures:
         say(console, f"plots   {pictures} pictures in {short(folder / PLOTS)}")
@@ -261,11 +226,9 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
         say(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         say(console, "final study, the winners on the test split:")
-        space = found["settings"]["space"]
         dimensions = {entry["label"]: entry["dimensions"] for entry in found["candidates"]}
-        _show_notes(space, dimensions, {}, console)
-        study, outcome = ended.final
-        tell(study, outcome, console, reports)
+        _show_notes(found["settings"]["space"], dimensions, {}, console)
+        tell(*ended.final, console, reports)
 
 
 def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
@@ -273,16 +236,15 @@ def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
     lines: list[str] = []
     noisy: list[str] = []
     for label, timing in measured.items():
-        step = 1e3 * timing["step"]
-        evaluation = 1e3 * timing["evaluation"]
-        lines.append(f"{label}: timed at {step:.3g} ms a step, {evaluation:.3g} ms an evaluation")
+        step = f"{1e3 * timing['step']:.3g} ms a step"
+        lines.append(f"{label}: timed at {step}, {1e3 * timing['evaluation']:.3g} ms an evaluation")
         spread = timing["spread"]
         if spread > NOISY:
             noisy.append(f"{label} ({spread:.0%})")
     if noisy:
-        labels = ", ".join(noisy)
         lines.append(
-            f"steps took unequally long between rounds: {labels}; is something else running here?"
+            f"steps took unequally long between rounds: {', '.join(noisy)}; is something else "
+            "running here?"
         )
     return lines
 
@@ -290,14 +252,11 @@ def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
 def _show_estimate(found: Values) -> None:
     console = console_of()
     rows = found["candidates"]
-    some = "at least " if found["at_least"] else ""
+    some = ">= " if found["at_least"] else ""
     shown: list[Values] = []
     for row in rows:
-        trials = f"{row['trials']:,}"
-        if some:
-            trials = f">= {trials}"
         words = {
-            "trials": trials,
+            "trials": f"{some}{row['trials']:,}",
             "infeasible": f"{row['infeasible']} of {row['drawn']}",
             "hours": row["seconds"] / 3600,
         }
@@ -305,19 +264,15 @@ def _show_estimate(found: Values) -> None:
     show_table(shown, ESTIMATE, console)
     for row in rows:
         for point in row["points"]:
+            reason = point["infeasible"] and f"; infeasible: {point['infeasible']}"
             settings = point_text(point["point"])
-            text = f"{row['label']} {point['number']}: {settings}"
-            reason = point["infeasible"]
-            if reason:
-                text += f"; infeasible: {reason}"
-            say(console, text)
-    space = found["settings"]["space"]
+            say(console, f"{row['label']} {point['number']}: {settings}{reason or ''}")
     dimensions = {row["label"]: row["dimensions"] for row in rows}
-    _show_notes(space, dimensions, {row["label"]: row["timing"] for row in rows}, console)
-    hours = found["seconds"] / 3600
+    timings = {row["label"]: row["timing"] for row in rows}
+    _show_notes(found["settings"]["space"], dimensions, timings, console)
     say(
         console,
-        f"{some}{found['trials']} trials and {found['final_runs']} final runs, about "
-        f"{hours:.3g} hours of training with one worker, evaluations included; "
-        f"{found['gpu_hours']:.3g} GPU-hours",
+        f"{'at least ' if some else ''}{found['trials']} trials and {found['final_runs']} final "
+        f"runs, about {found['seconds'] / 3600:.3g} hours of training with one worker, "
+        f"evaluations included; {found['gpu_hours']:.3g} GPU-hours",
     )

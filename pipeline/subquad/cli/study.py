@@ -23,7 +23,7 @@ from subquad.execution.drive import Outcome, drive
 from subquad.execution.executor import Executor
 from subquad.experiment import Run, Study
 from subquad.output.progress import Display
-from subquad.output.terminal import console_of, print_text
+from subquad.output.terminal import console_of, print_text, quantity
 from subquad.preparation.costs import StudyCosts
 from subquad.preparation.preflight import check_paths, naming
 from subquad.preparation.size import equal_size
@@ -62,18 +62,13 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = console_of(stderr=as_json)
     if not as_json:
-        left = len(study.pending)
-        runs = "run" if left == 1 else "runs"
-        say(console, f"{left} {runs} to do in {short(study.folder)}, {executor.words}")
+        left = quantity(len(study.pending), "run")
+        say(console, f"{left} to do in {short(study.folder)}, {executor.words}")
     again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
+    display = Display(None if as_json else console)
     with full_disks_named(again):
-        outcome = drive(
-            study,
-            Display(None if as_json else console),
-            executor,
-            partial(make_report, made, console),
-        )
+        outcome = drive(study, display, executor, partial(make_report, made, console))
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:
@@ -184,23 +179,15 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     if as_json:
         facts = {"name": study.name, "study": not study.single, "experiment": study.text}
         click.echo(json.dumps({**facts, "runs": rows}))
-    else:
-        _print_costs(study, rows)
-
-
-def _print_costs(study: Study, rows: Sequence[dict]) -> None:
+        return
     print_text(f"{study.text}\n")
+    console = console_of()
     uncounted: set[str] = set()
-    shown: list[dict] = []
     for row in rows:
         flops = row["flops_per_step"]
-        if flops is not None:
-            flops *= row["steps"]
-        shown.append({**row, "flops": flops})
-        for reason in row["uncounted"]:
-            uncounted.add(f"{row['label']}: FLOPs not counted: {reason}")
-    console = console_of()
-    show_table(shown, COSTS, console)
+        row["flops"] = None if flops is None else flops * row["steps"]
+        uncounted |= {f"{row['label']}: FLOPs not counted: {why}" for why in row["uncounted"]}
+    show_table(rows, COSTS, console)
     for line in sorted(uncounted):
         say(console, line)
     say(console, "FLOPs: forward and backward over the global batch, element-wise work included")
@@ -212,8 +199,7 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Columns, console: Con
     for row in rows:
         texts: dict[str, str] = {}
         for title, (key, form, unknown) in columns.items():
-            value = row[key]
-            texts[title] = unknown if value is None else format(value, form)
+            texts[title] = unknown if row[key] is None else format(row[key], form)
         cells.append(texts)
     _, *numeric = columns
     print_cells(Table.of(cells, numeric), console)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from subquad.cli.train import ADDRESS, JOBS
+from subquad.cli.options import ADDRESS, JOBS, JSON, LOCAL
 from subquad.completion import settings, spaces, targets
 
 
@@ -43,11 +43,7 @@ from subquad.completion import settings, spaces, targets
     help="Points to try first: a YAML file with a list, or 'KEY=VALUE KEY=VALUE'. May "
     "be given several times.",
 )
-@click.option(
-    "--local",
-    is_flag=True,
-    help="Train without Ray, on this machine.",
-)
+@LOCAL
 @ADDRESS
 @JOBS
 @click.option(
@@ -59,9 +55,7 @@ from subquad.completion import settings, spaces, targets
     default=".",
     help="Folder for runs/ and MLflow. An address, s3://..., sets resources.storage.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else."
-)
+@JSON
 @click.option("--debug", is_flag=True, hidden=True)
 def tune_command(
     target: str,

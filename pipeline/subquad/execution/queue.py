@@ -213,8 +213,7 @@ class RunQueue:
                 self._hand(group, self._waiting.popleft())
             return
         for other in self._groups.values():
-            is_free = other.run and not other.begun
-            if is_free and other.resources == group.resources:
+            if (other.run and not other.begun) and other.resources == group.resources:
                 group.run = other.run
                 group.starts = other.starts
                 other.run = None

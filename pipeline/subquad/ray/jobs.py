@@ -131,8 +131,7 @@ class Jobs:
     def logs(self, job: str) -> str:
         """All that a job has said."""
         with self._answering():
-            said = parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))
-            return str(said["logs"])
+            return str(parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))["logs"])
 
     def follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
         """Show what a job says until it ends; what is known of it then.

@@ -46,8 +46,7 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
             break
         if not requested:
             print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            bundle = worker_bundle(resources, node_here())
-            request_resources(bundles=[bundle] * resources.fewest)
+            request_resources(bundles=[worker_bundle(resources, node_here())] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
     if requested:
@@ -60,8 +59,7 @@ def room_now(resources: Resources) -> Room:
     where = "the cluster"
     if resources.storage is None:
         where = "the driver's machine (others need resources.storage, a place that all reach)"
-    machines = tuple((cpus, gpus) for _, cpus, gpus in _machines(resources))
-    return Room(machines, where)
+    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines(resources)), where)
 
 
 def waited_for() -> str:

@@ -73,8 +73,7 @@ _LATER = re.compile(r"metrics-([2-9]|[1-9][0-9]{1,8})\.jsonl")
 
 def metrics_file(run: Path, attempt: int) -> Path:
     """Where an attempt writes its records; nothing else writes there."""
-    name = METRICS if attempt == 1 else f"metrics-{attempt}.jsonl"
-    return run / name
+    return run / (METRICS if attempt == 1 else f"metrics-{attempt}.jsonl")
 
 
 def metrics_files(run: Path) -> list[Path]:

@@ -90,8 +90,7 @@ class RunFolder:
         self._put([name for name in changed if name != RESULT], target)
         if RESULT in changed:  # it stands on the other files
             self._put([RESULT], target)
-        before = self._sent.keys() or {RESULT, ERROR}
-        for name in before - now.keys():
+        for name in (self._sent.keys() or {RESULT, ERROR}) - now.keys():
             remove(target / name)
         self._sent.clear()
         self._sent.update(now)

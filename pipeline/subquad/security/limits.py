@@ -210,8 +210,7 @@ def check_npy(stream: BinaryIO, size: int) -> int:
     if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
         raise ValueError(f"{description}: only arrays of numbers and texts are read")
     count = math.prod(shape)
-    data_size = count * kind.itemsize
-    wanted = head.tell() + data_size
+    wanted = head.tell() + (count * kind.itemsize)
     if wanted != size:
         raise ValueError(f"{description} need {wanted:,} bytes, the file has {size:,}")
     return count

@@ -102,12 +102,11 @@ def about(folder: Path, *, final: bool = False) -> About:
     tags = {**what.tags, "subquad.status": what.state}
     if (whole / names.SEARCH).exists():
         tags = {"subquad.kind": "final", **tags, "subquad.search": above}
-    label = above if folder == whole else what.label or folder.name
     return replace(
         what,
         params=without_secrets(what.params),
         tags=without_secrets({name: tag for name, tag in tags.items() if tag not in (None, "")}),
-        label=without_secrets(label),
+        label=without_secrets(above if folder == whole else what.label or folder.name),
         time=time,
         files=[path.relative_to(folder).as_posix() for path in files],
     )

@@ -250,8 +250,7 @@ def _check_database(database: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         beside = database.with_name(f"{database.name}{suffix}")
         with suppress(FileNotFoundError), opened(beside) as stream:
-            end = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, end - len(_NAMES_A_FILE)))
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(_NAMES_A_FILE)))
             if stream.read() == _NAMES_A_FILE:
                 raise RunError(f"{beside}: names another file, which SQLite would delete")
     try:

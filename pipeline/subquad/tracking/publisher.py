@@ -138,8 +138,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     folder = enter(whole_of(folder.resolve()))
     written = read_yaml(folder / SEARCH).get("experiment")
     if not isinstance(written, dict):
-        first = next(iter(runs_below(folder)), folder)
-        written = read_yaml(first / EXPERIMENT)
+        written = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
     tracking, faults = validated(Tracking, written.get("tracking") or {}, ("tracking",), dict)
     if tracking is None:
         raise ConfigError(f"{folder}: {refusal(faults)}")

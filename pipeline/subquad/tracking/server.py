@@ -85,8 +85,7 @@ def serving(
             if not _answers(bound):
                 output.seek(0)
                 text = output.read().decode(errors="replace").strip() or "it said nothing"
-                last = text.splitlines()[-1].strip()
-                raise UserError(f"the MLflow server did not start: {last}")
+                raise UserError(f"the MLflow server did not start: {text.splitlines()[-1].strip()}")
             yield f"http://{_HOST}:{bound}", password, process
         finally:  # with all that it started
             with contextlib.suppress(ProcessLookupError):

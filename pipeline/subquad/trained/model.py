@@ -168,8 +168,7 @@ def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
     named = decoded if isinstance(decoded, Mapping) else {"outputs": decoded}
     columns = []
     for name, values in named.items():
-        is_listed = isinstance(values, Tensor) and values.ndim > 0
-        if not is_listed or len(values) != count:
+        if not (isinstance(values, Tensor) and values.ndim > 0) or len(values) != count:
             raise PluginError(
                 f"task: its answers cannot be written: {name!r} is no tensor with {count} rows"
             )

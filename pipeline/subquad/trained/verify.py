@@ -158,8 +158,7 @@ def _of_another(run: Run) -> list[str]:
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
     for winner in load_study(str(path), resolve=found_in(search, resolve_unrun)).runs:
-        has_seed = winner.experiment.train.seed == seed
-        if has_seed and winner.digest == run.digest:
+        if (winner.experiment.train.seed == seed) and winner.digest == run.digest:
             return []
     return [f"trained with other settings than the winner of {candidate}, {best}"]
 

@@ -263,5 +263,4 @@ def _places(order: Sequence[Warm], row: Warm | None) -> np.ndarray:
 def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:
     """For each place the mean of the baseline's blocks on either side."""
     last = np.searchsorted(stands, places, "right") - 1
-    both = table[:, stands[last]] + table[:, stands[np.searchsorted(stands, places)]]
-    return both / 2
+    return (table[:, stands[last]] + table[:, stands[np.searchsorted(stands, places)]]) / 2

@@ -225,11 +225,10 @@ def _write(found: Measured, markdown: str, out: Path) -> None:
 
     speeds = found["speeds"]
     records = [{**speed, "uncounted": "; ".join(speed["uncounted"])} for speed in speeds]
-    columns = [*speeds[0]] if speeds else ["mixer"]
     texts = {
         "bench.json": json.dumps(found, allow_nan=False) + "\n",
         "bench.md": markdown,
-        "bench.csv": as_csv(records, columns, line_end="\r\n"),
+        "bench.csv": as_csv(records, [*speeds[0]] if speeds else ["mixer"], line_end="\r\n"),
     }
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", newline="")
@@ -330,8 +329,7 @@ def mixers_table(found: Measured) -> TextTable:
 
 def notes_of(what: str, found: Measured, **values: Any) -> list[str]:
     """How it was measured, and what was found besides, by a template."""
-    text = fill_template(_PACKAGE, f"{what}_notes.txt.j2", one_line, **found, **values)
-    return text.splitlines()
+    return fill_template(_PACKAGE, f"{what}_notes.txt.j2", one_line, **found, **values).splitlines()
 
 
 def as_markdown_text(tables: Iterable[TextTable], notes: Iterable[str]) -> str:

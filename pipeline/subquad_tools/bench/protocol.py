@@ -52,8 +52,7 @@ class Protocol(SpeedSettings):
     def _has_over(self) -> Self:
         over = self.over
         if over and over not in self.mixers:
-            hint = did_you_mean(over, self.mixers)
-            raise ValueError(f"over: {over} is none of the mixers{hint}")
+            raise ValueError(f"over: {over} is none of the mixers{did_you_mean(over, self.mixers)}")
         return self
 
     @classmethod

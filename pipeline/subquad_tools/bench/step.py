@@ -96,8 +96,7 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
     group = Group(device=torch_device(device))
     datasets: dict[str, Dataset] = {}
     rows: list[_Row] = []
-    threads = one_thread() if device == "cpu" else nullcontext()
-    with threads:
+    with one_thread() if device == "cpu" else nullcontext():
         for run in _different(runs):
             row = _Row(run, group, datasets)
             rows.append(row)
@@ -220,13 +219,11 @@ def _between(begin: Any, end: Any) -> float:
 
 def _tokens(steps: Steps) -> int:
     """Real tokens of a batch; 0 where samples have no length."""
-    arrays = steps.parts.task.spec.arrays
-    axes = {name: array.axes for name, array in arrays.items()}
+    axes = {name: array.axes for name, array in steps.parts.task.spec.arrays.items()}
     total = 0
     for batch, *_ in steps.micros:
         for name, array in batch.items():
-            is_mask = array.dtype == torch.bool
-            if is_mask and axes.get(name) == ("length",):
+            if (array.dtype == torch.bool) and axes.get(name) == ("length",):
                 total += int(array.sum())
                 break
     return total

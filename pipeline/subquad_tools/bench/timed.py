@@ -195,7 +195,9 @@ def largest_gap(found: Sequence[Tensor | None], wanted: Sequence[Tensor | None])
     Args:
         found, wanted: tensors and the reference's, kind by kind; None where there is none.
     """
-    largest = max([1e-30, *(float(value.abs().max()) for value in wanted if value is not None)])
+    largest = max(
+        [1e-30, *(float(value.detach().abs().max()) for value in wanted if value is not None)]
+    )
     gaps = []
     for own, exact in zip(found, wanted, strict=True):
         if own is None or exact is None:

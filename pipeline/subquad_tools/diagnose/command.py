@@ -56,21 +56,20 @@ def diagnose_command(
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
 
-    found: dict[str, Passport] = {}
-    for target in targets:
-        for name, trained in _models(target):
-            found[name] = _measured(trained, samples, tokens)
-    where = out or Path()
-    is_run = False
+    found = {
+        name: _measured(trained, samples, tokens)
+        for target in targets
+        for name, trained in _models(target)
+    }
+    run = None
     if len(targets) == 1 and Path(targets[0]).is_dir():
         run = enter(Path(targets[0]))
-        where = out or run
-        is_run = where == run
+    where = out or run or Path()
     path = where / DIAGNOSIS
     pictures = draw_passports(found, path.with_suffix(""))
     values = {name: asdict(measured) for name, measured in found.items()}
     write_json(path, values)
-    if is_run and (whole_of(where.resolve()) / SENDING).exists():
+    if where == run and (whole_of(where.resolve()) / SENDING).exists():
         sync(where)
     if as_json:
         return print_json(values)
@@ -92,15 +91,14 @@ def print_passports(found: dict[str, Passport]) -> None:
     rows = []
     for name, measured in found.items():
         rows.append((name, "none", "", "", "", f"{measured.similarity[0]:.3f}"))
-        alike = measured.similarity[1:]
+        alike = iter(measured.similarity[1:])
         blocks = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
-        for number, (_, operators) in enumerate(blocks):
-            after = alike[number] if number < len(alike) else math.nan
+        for _, operators in blocks:
+            after = f"{next(alike, math.nan):.3f}"
             for operator in operators:
-                first = f"{operator.response[0]:.3g}"
-                last = f"{operator.response[-1]:.3g}"
+                gains = f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}"
                 rank = f"{100 * operator.effective_rank:.1f}"
-                rows.append((name, operator.layer, first, last, rank, f"{after:.3f}"))
+                rows.append((name, operator.layer, *gains, rank, after))
     print_table(columns, rows)
 
 
@@ -118,10 +116,9 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
         yield f"{name}, untrained", Trained.before(run)
         yield name, Trained.of(path, "best")
         return
-    study = load_given(target)
-    first = study.runs[0].experiment.train.seed
-    for run in study.runs:
-        if run.experiment.train.seed == first:
+    runs = load_given(target).runs
+    for run in runs:
+        if run.experiment.train.seed == runs[0].experiment.train.seed:
             yield run.label, Trained.before(run)
 
 

@@ -1,29 +1,35 @@
-"""What swaps do to a trained model: scores, errors of layers, and the tensors that differ from the
-original's.
+"""What swaps do to a trained model: scores, the tensors that differ from the original's, and how
+far the outputs of its mixers move.
+
+Letters: B batch, L length, D model width.
+Reference: François et al. 2025, Drop-in efficient self-attention approximation method, Eq. 4. Each
+of both networks sees the same inputs and runs by itself, so that a layer's error has those of the
+layers below it in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from subquad.data import Split, Subset
 from subquad.engine.result import Seal
 from subquad.errors import ConfigError
 from subquad.experiment import load_given
-from subquad.nn import Batch
+from subquad.nn import Backbone, Batch, as_output
 from subquad.record.layout import runs_root
 from subquad.record.names import OPENINGS
 from subquad.security.disk import make_folder
 from subquad.trained.model import Trained
-from subquad_tools.swap.errors import output_errors
+from subquad_tools.diagnose.measure import mixer_calls, real_positions
 from subquad_tools.swap.settings import Swap, swaps_of
-from subquad_tools.swap.text import in_words, weight_gaps
+from subquad_tools.swap.show import in_words, weight_gaps
 
 
 def original_of(
@@ -42,16 +48,11 @@ def original_of(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if Path(model).is_dir():
         options = {"--weights": weights, "--data": data}
-        given = [option for option, value in options.items() if value]
-        given += settings
-        if given:
-            raise ConfigError(f"{given[0]}: {model} is a run, which has its own; leave it out")
+        for given in (*(option for option, value in options.items() if value), *settings):
+            raise ConfigError(f"{given}: {model} is a run, which has its own; leave it out")
         return Trained.of(Path(model), "best", device)
-    overrides = [*settings]
-    if weights:
-        overrides.append(f"init.from={weights}")
-    if data:
-        overrides.append(f"dataset.params.path={data}")
+    named = {"init.from": weights, "dataset.params.path": data}
+    overrides = [*settings, *(f"{key}={value}" for key, value in named.items() if value)]
     run = load_given(model, overrides).runs[0]
     if run.experiment.init is None:
         raise ConfigError(f"{model}: says no weights to start from (init.from); give --weights")
@@ -176,3 +177,74 @@ def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
     places = np.arange(len(split))
     for indices in np.split(places, places[size::size]):
         yield split.finish(parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputError:
+    """What a swap does to the outputs of one mixer; means over real tokens and channels.
+
+    Attributes:
+        layer: the module's name in the model.
+        absolute: mean of |O - O'| (the paper's measure).
+        relative: that over the mean of |O|.
+        first_token: `relative` of the first token alone, which is the class token where there is
+            one.
+    """
+
+    layer: str
+    absolute: float
+    relative: float
+    first_token: float
+
+
+@torch.no_grad()
+def output_errors(
+    original: Backbone, swapped: Backbone, batches: Iterable[Batch]
+) -> list[OutputError]:
+    """Errors of each mixer's output, in the order of their calls.
+
+    Args:
+        original: a network, set to evaluation mode.
+        swapped: the same network with other mixers, set to evaluation mode too.
+        batches: on the models' device.
+    """
+    original.eval()
+    swapped.eval()
+    names: list[str] = []
+    sums: list[Tensor] = []
+    for batch in batches:
+        with mixer_calls(original) as before:
+            original(batch)
+        with mixer_calls(swapped) as after:
+            swapped(batch)
+        names = [call.name for call in before]
+        of_batch = []
+        for old, new in zip(before, after, strict=True):
+            real = real_positions(batch, old.given[0], old.named)
+            of_batch.append(_sums(as_output(old.out).out, as_output(new.out).out, real))
+        sums.append(torch.stack(of_batch))
+    return [
+        OutputError(
+            layer=name, absolute=gap / count, relative=gap / size, first_token=first / first_size
+        )
+        for name, (gap, size, count, first, first_size) in zip(
+            names, torch.stack(sums).sum(0).tolist(), strict=True
+        )
+    ]
+
+
+def _sums(before: Tensor, after: Tensor, real: Tensor) -> Tensor:
+    """(5,) float64 of outputs (B, L, D): |gap|, |before| and values, over real tokens; both over
+    first ones.
+    """
+    gap = (after - before).abs().double()
+    size = before.abs().double()
+    return torch.stack(
+        [
+            gap[real].sum(),
+            size[real].sum(),
+            real.sum() * before.shape[-1],
+            gap[:, 0].sum(),
+            size[:, 0].sum(),
+        ]
+    )

@@ -81,12 +81,11 @@ def carried(
     waiting: Values = {}
     lost: dict[str, str] = {}
     for key, value in original.model_dump(mode="json").items():
-        if key in target.model_fields:
+        if key not in target.model_fields:
+            if not original.is_default(key):
+                lost[key] = "there is no such setting"
+        elif key not in given:
             waiting[key] = value
-        elif not original.is_default(key):
-            lost[key] = "there is no such setting"
-    for key in given:
-        waiting.pop(key, None)
     if not _faults(target, {**given, **waiting}):
         return waiting, lost
     kept: Values = {}
@@ -94,19 +93,16 @@ def carried(
         reasons = {
             key: _faults(target, {**given, **kept, key: value}) for key, value in waiting.items()
         }
-        fitting = [key for key, reason in reasons.items() if not reason]
-        if not fitting:
+        first = next((key for key, reason in reasons.items() if not reason), None)
+        if first is None:
             return kept, lost | reasons
-        first = fitting[0]
         kept[first] = waiting.pop(first)
 
 
 def _faults(target: type[Config], params: Values) -> str:
     """What is wrong with parameters; "" where nothing is."""
     _, faults = validated(target, params, (), dict)
-    for fault in faults:
-        return fault.message
-    return ""
+    return faults[0].message if faults else ""
 
 
 def combinations(
@@ -133,22 +129,20 @@ def combinations(
     for values in product(*lists):
         params = dict(zip(given, values, strict=True))
         had = carried(original, config, params)[0] if original else {}
-        at = {**defaults, **had, **params}
         kept = {}
         for key, value in params.items():
-            is_known = key in config.model_fields
-            unmet = unmet_conditions(config, key, at) if is_known else ()
+            unmet = key in config.model_fields and unmet_conditions(
+                config, key, {**defaults, **had, **params}
+            )
             if unmet:
                 idle[key] = " or ".join(map(str, unmet))
             else:
                 kept[key] = value
         if kept not in found:
             found.append(kept)
-    for params in found:
-        for key in params:
-            idle.pop(key, None)
     for key, needed in idle.items():
-        raise ConfigError(f"{key}: has no effect here: leave it out, or use {needed}")
+        if not any(key in params for params in found):
+            raise ConfigError(f"{key}: has no effect here: leave it out, or use {needed}")
     return found
 
 
@@ -158,9 +152,7 @@ def _staying(original: Run) -> tuple[str, ...]:
     for number, entry in enumerate(original.experiment.mixers):
         where = "every layer"
         if entry.layers is not None:
-            layers = ", ".join(map(str, entry.layers))
-            where = f"layers {layers}"
-        if entry.role:
-            where += f", role {entry.role}"
-        lines.append(f"mixers[{number}], {entry.name} in {where}")
+            where = f"layers {', '.join(map(str, entry.layers))}"
+        role = f", role {entry.role}" if entry.role else ""
+        lines.append(f"mixers[{number}], {entry.name} in {where}{role}")
     return tuple(lines)
