@@ -174,9 +174,8 @@ def _unexpected(error: Exception) -> int:
             return _failed(needs, 2)
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
         return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
-    kind = type(error).__name__
     text = escaped(" ".join(str(error).split()), UserError.longest)
-    return _failed(f"unexpected {kind}: {text} (--debug shows where)", 1)
+    return _failed(f"unexpected {type(error).__name__}: {text} (--debug shows where)", 1)
 
 
 def _failed(message: str, code: int) -> int:

@@ -70,15 +70,18 @@ def list_command(kind: str | None, as_json: bool) -> None:
     cells: list[list[str]] = []
     notes: list[str] = []
     for row in rows:
+        note = row["note"]
         texts = {
             **row,
-            "name": f"{row['name']} †" if row["note"] else row["name"],
+            "name": f"{row['name']} †" if note else row["name"],
             "what it is": row["summary"] or row["target"],
             "from": f"{row['distribution']} {row['version']}",
         }
         cells.append([texts[column] for column in columns])
-        if row["note"]:
-            notes.append(_footnote(row))
+        if note:
+            says_whose = " is offered by " in note
+            whose = "" if says_whose else f"{row['kind']} {row['name']} ({row['distribution']}): "
+            notes.append(f"{whose}{note}")
     print_table(columns, cells, cut="what it is")
     for note in dict.fromkeys([*notes, *faults]):
         print_line(f"† {note}")
@@ -103,13 +106,6 @@ def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[
     return own | {"target": found.target, "summary": summary, "grows": grows, "note": note}
 
 
-def _footnote(row: dict[str, Any]) -> str:
-    note = row["note"]
-    if " is offered by " in note:
-        return note
-    return f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
-
-
 @click.command("show")
 @click.argument("kind", metavar="[KIND]", shell_complete=plugins)
 @click.argument("name", required=False, metavar="NAME", shell_complete=plugins)
@@ -128,9 +124,12 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
     subquad show experiment
     """
     others = list[str]()
-    if name is None and not _is_kind(kind):
-        name, (kind, *others) = kind, _kinds_with(kind)
-    chosen: str = kind_of(kind, also=("experiment",))
+    try:
+        chosen: str = kind_of(kind, also=("experiment",))
+    except PluginError:
+        if name is not None:
+            raise
+        name, (chosen, *others) = kind, _kinds_with(kind)
     if chosen == "experiment":
         return _show_experiment(name, as_json)
     if name is None:
@@ -147,13 +146,6 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
     return None
 
 
-def _is_kind(word: str) -> bool:
-    try:
-        return bool(kind_of(word, also=("experiment",)))
-    except PluginError:
-        return False
-
-
 def _kinds_with(name: str) -> list[str]:
     """The kinds of which something is called so, files last.
 
@@ -165,9 +157,9 @@ def _kinds_with(name: str) -> list[str]:
     rows = [found for found in find_plugins() if found.kind not in (*_FILES, "command")]
     for kind in _FILES:
         rows += yaml_files(kind)
-    kinds = [row.kind for row in rows if name in (row.name, row.full_name)]
+    kinds = dict.fromkeys(row.kind for row in rows if name in (row.name, row.full_name))
     if kinds:
-        return list(dict.fromkeys(kinds))
+        return [*kinds]
     hint = did_you_mean(name, [*[row.name for row in rows], *get_args(Kind), "experiment"])
     raise PluginError(
         escaped(f"nothing is called {name!r}{hint} (`subquad list` shows what is installed)")
@@ -245,11 +237,8 @@ def _facts(plugin: Plugin) -> dict[str, Any]:
         needed = any(field.is_required() for field in plugin.config.model_fields.values())
         return asdict(plugin.facts if needed else plugin.facts_of(plugin.config()))
     common = {field.name for field in fields(Plugin)}
-    return {
-        field.name: getattr(plugin, field.name)
-        for field in fields(plugin)
-        if field.name not in common
-    }
+    names = [field.name for field in fields(plugin)]
+    return {name: getattr(plugin, name) for name in names if name not in common}
 
 
 def _words(key: str, value: Any) -> str:

@@ -181,10 +181,13 @@ def _show_notes(
 
 
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
-    if trial.state == "infeasible":
-        return _infeasible_line(trial, reported)
-    goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
     best = trial.best
+    if trial.state == "infeasible":
+        # a reason is told once for each candidate; the point lies in trial.json
+        first = reported.setdefault((trial.candidate, trial.reason), trial.number)
+        told = f"as {first}" if first != trial.number else shorten(trial.reason, MAX_REASON)
+        return f"{trial.candidate} {trial.number}: infeasible; {told}"
+    goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
     parts = [
         trial.state,
         best and f"validation {goal.printed.text(best.value)} at step {best.step}",
@@ -193,17 +196,6 @@ def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], in
         trial.reason,
     ]
     return f"{trial.candidate} {trial.number}: {'; '.join(filter(None, parts))}"
-
-
-def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
-    """A reason is told once for each candidate; the point lies in trial.json.
-
-    Args:
-        reported: candidates with reasons, and the trial with which each was told.
-    """
-    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
-    reason = shorten(trial.reason, MAX_REASON) if first == trial.number else f"as {first}"
-    return f"{trial.candidate} {trial.number}: infeasible; {reason}"
 
 
 def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:

@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,16 +207,11 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Columns, console: Con
 
 
 def _count(run: Run, costs: StudyCosts) -> dict:
-    dataset, _ = costs.data(run)
-    plan = make_plan(run.experiment, dataset)
-    cost = costs.cost(run)
+    plan = make_plan(run.experiment, costs.data(run)[0])
     return {
         "label": run.label,
         "samples": plan.num_samples,
         "steps": plan.total_steps,
         "steps_per_epoch": plan.steps_per_epoch,
-        "parameters": cost.parameters,
-        "flops_per_step": cost.flops_per_step,
-        "bytes_per_step": cost.bytes_per_step,
-        "uncounted": list(cost.uncounted),
+        **asdict(costs.cost(run)),
     }

@@ -251,16 +251,12 @@ def times_in_turn(
             table = np.array(blocks)
             ratios = np.empty(0)
             if baseline:
-                ratios = (table[:, own] / _beside(table, stands, own)).mean(1)
+                before = stands[np.searchsorted(stands, own, "right") - 1]
+                beside = table[:, before] + table[:, stands[np.searchsorted(stands, own)]]
+                ratios = 2 * (table[:, own] / beside).mean(1)
             times[row][part] = Time(float(np.median(table[:, own])), ratios)
     return times
 
 
 def _places(order: Sequence[Warm], row: Warm | None) -> np.ndarray:
     return np.flatnonzero([other is row for other in order])
-
-
-def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """For each place the mean of the baseline's blocks on either side."""
-    last = np.searchsorted(stands, places, "right") - 1
-    return (table[:, stands[last]] + table[:, stands[np.searchsorted(stands, places)]]) / 2

@@ -80,8 +80,13 @@ def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> dict[Any
     layer = Timed(mixer.text, built_mixer(mixer, settings, length), settings, length)
     with using() as chosen, recording() as calls:
         layer.ends()
+
+    def afresh(tensor: Tensor) -> Tensor:
+        """A tensor of its own, with a gradient where it had one."""
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
     found = {}
-    for operation, args, kwargs in tree_map_only(Tensor, _afresh, calls):
+    for operation, args, kwargs in tree_map_only(Tensor, afresh, calls):
         shapes = [(tensor.shape, tensor.dtype) for tensor in _tensors((args, kwargs))]
         found.setdefault((operation, *shapes), (args, kwargs, chosen[operation.name]))
     return found
@@ -193,8 +198,3 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _differentiable(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor.requires_grad]
-
-
-def _afresh(tensor: Tensor) -> Tensor:
-    """A tensor of its own, with a gradient where it had one."""
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

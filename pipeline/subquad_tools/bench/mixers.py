@@ -238,29 +238,24 @@ def _calibrations(
     """
     found = []
     by_name = {(speed["mixer"], speed["length"]): speed for speed in speeds}
-    for mixer in mixers:
-        times = [
-            _times_faster(by_name[mixer.text, length], by_name[f"{mixer.text} published", length])
-            for length in settings.lengths
-            if {(mixer.text, length), (f"{mixer.text} published", length)} <= by_name.keys()
-        ]
-        if times:
-            known = _calibration(mixer, settings, left_out)
-            found.append(
-                {"mixer": mixer.text, **known, "times": times if known["calibrated"] else []}
-            )
-    return found
-
-
-def _calibration(mixer: MixerChoice, settings: SpeedSettings, left_out: LeftOut) -> Measured:
-    """See `calibrate`; `_UNKNOWN` where nothing is known, or it cannot be measured."""
-    published = mixer.plugin.published
     is_usual = (settings.device, settings.precision) == ("cpu", "fp32")
-    if published and published.over_attention and is_usual:
-        length = next(iter(published.over_attention))
-        with left_out.noting(f"{mixer.text} published, to be calibrated", length, strict=False):
-            return calibrate(mixer, left_out)
-    return _UNKNOWN
+    for mixer in mixers:
+        name = f"{mixer.text} published"
+        times = [
+            _times_faster(by_name[mixer.text, length], by_name[name, length])
+            for length in settings.lengths
+            if {(mixer.text, length), (name, length)} <= by_name.keys()
+        ]
+        if not times:
+            continue
+        known = _UNKNOWN
+        published = mixer.plugin.published
+        if published and published.over_attention and is_usual:
+            length = next(iter(published.over_attention))
+            with left_out.noting(f"{name}, to be calibrated", length, strict=False):
+                known = calibrate(mixer, left_out)
+        found.append({"mixer": mixer.text, **known, "times": times if known["calibrated"] else []})
+    return found
 
 
 def _times_faster(ours: Measured, theirs: Measured) -> Measured:

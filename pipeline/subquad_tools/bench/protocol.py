@@ -62,7 +62,19 @@ class Protocol(SpeedSettings):
         Raises:
             ConfigError: there is none, or it cannot be used.
         """
-        return cls.read(parse_yaml(_text(name), name).data or {}, name)
+        path = Path(name)
+        known = recipes("recipe", FOLDER)
+        files = [file for short, file in known.items() if name in (short, file.full_name)]
+        if path.suffix in (".yaml", ".yml"):
+            text = read_text(path, name)
+        elif files:
+            text = files[0].text()
+        else:
+            hint = did_you_mean(name, known)
+            raise ConfigError(
+                f"--protocol: no protocol {name!r}{hint}; protocols: {', '.join(known)}"
+            )
+        return cls.read(parse_yaml(text, name).data or {}, name)
 
     def chosen(self) -> list[MixerChoice]:
         """Its mixers, each by the name of its row.
@@ -124,15 +136,3 @@ def _over(prefix: str, own: Any, base: Any) -> Measured:
     """How many times as fast, and what part of the memory; None where that is not known."""
     ratios = {"speed": float(base[0] / own[0]), "memory": float(own[1] / base[1])}
     return {f"{prefix}{key}": None if isnan(ratio) else ratio for key, ratio in ratios.items()}
-
-
-def _text(name: str) -> str:
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        return read_text(path, name)
-    known = recipes("recipe", FOLDER)
-    for short, file in known.items():
-        if name in (short, file.full_name):
-            return file.text()
-    hint = did_you_mean(name, known)
-    raise ConfigError(f"--protocol: no protocol {name!r}{hint}; protocols: {', '.join(known)}")

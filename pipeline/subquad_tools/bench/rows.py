@@ -105,10 +105,9 @@ class SpeedSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        batch = self.batch
         count = len(self.lengths)
-        if isinstance(batch, list) and len(batch) != count:
-            raise ValueError(f"batch has {len(batch)} numbers for {count} lengths")
+        if isinstance(self.batch, list) and len(self.batch) != count:
+            raise ValueError(f"batch has {len(self.batch)} numbers for {count} lengths")
         if self.dim % self.heads:
             raise ValueError(f"a width of {self.dim} is not divisible by {self.heads} heads")
         return self
@@ -133,10 +132,9 @@ class SpeedSettings(BaseModel):
 
     def samples(self, length: int) -> int:
         """B at a length."""
-        batch = self.batch
-        if isinstance(batch, list):
-            batch = batch[self.lengths.index(length)]
-        return batch or max(1, self.tokens // length)
+        if isinstance(self.batch, list):
+            return self.batch[self.lengths.index(length)]
+        return self.batch or max(1, self.tokens // length)
 
 
 class LeftOut:
@@ -182,8 +180,14 @@ def choose_mixer(text: str, find: Resolve = resolve_given) -> MixerChoice:
     if match is None:
         raise ConfigError("a row needs a mixer: write NAME or NAME:key=value,key=value")
     resolved = find("mixer", match["name"])
+    params: dict[str, Any] = {}
     try:
-        config = parameters(resolved, _params(match["params"]))
+        for setting in _NEXT.split(match["params"]) if match["params"] else ():
+            key, _, value = setting.strip().partition("=")
+            if key in params:
+                raise ConfigError(f"{key} is given twice")
+            params[key] = parse_value(value, key)
+        config = parameters(resolved, params)
     except ConfigError as error:
         raise ConfigError(f"row {text!r}: {error}") from None
     return MixerChoice(text, resolved, config, match["kernels"] or "")
@@ -222,15 +226,3 @@ def torch_device(name: str) -> torch.device:
     if name != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: torch sees no CUDA device here; use cpu")
     return torch.device(name)
-
-
-def _params(text: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if not text:
-        return found
-    for setting in _NEXT.split(text):
-        key, _, value = setting.strip().partition("=")
-        if key in found:
-            raise ConfigError(f"{key} is given twice")
-        found[key] = parse_value(value, key)
-    return found

@@ -95,11 +95,8 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
     """
     group = Group(device=torch_device(device))
     datasets: dict[str, Dataset] = {}
-    rows: list[_Row] = []
     with one_thread() if device == "cpu" else nullcontext():
-        for run in _different(runs):
-            row = _Row(run, group, datasets)
-            rows.append(row)
+        rows = [_Row(run, group, datasets) for run in _different(runs)]
         in_turn([row.block for row in rows], rounds + 1)
     firsts: dict[str, _Row] = {}
     steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
@@ -113,7 +110,7 @@ def _different(runs: Iterable[Run]) -> list[Run]:
         settings = run.experiment.model_dump(mode="json")
         settings["train"].pop("seed")
         found.setdefault(json.dumps(settings, sort_keys=True), run)
-    return list(found.values())
+    return [*found.values()]
 
 
 class _Row:
@@ -127,17 +124,14 @@ class _Row:
         key = f"{run.dataset.found} {run.dataset_config!r}"
         if key not in datasets:
             datasets[key] = build_dataset(run)
-        dataset = datasets[key]
-        spec = dataset.describe()
-        parts = build_parts(run, group, dataset)
-        self._cost = training_cost(run, spec)
+        parts = build_parts(run, group, datasets[key])
+        self._cost = training_cost(run, datasets[key].describe())
         self._device = group.device
-        steps = Steps(parts, self._mark)
-        steps.make()
+        self._steps = Steps(parts, self._mark)
+        self._steps.make()
         # else the profiler warns of memory that it did not see
         parts.optimizer.zero_grad(set_to_none=True)
-        self._memory = added_memory(steps.make, group.device)
-        self._steps = steps
+        self._memory = added_memory(self._steps.make, group.device)
 
     def block(self) -> None:
         """Note seconds of a step on the next batch, by phase and of the `whole`; `samples` and
@@ -157,9 +151,7 @@ class _Row:
             found["whole"] += taken
             if phase:
                 found[phase] += taken
-        found["samples"] = steps.samples
-        found["tokens"] = _tokens(steps)
-        self._blocks.append(found)
+        self._blocks.append({**found, "samples": steps.samples, "tokens": _tokens(steps)})
 
     def found(self, first: _Row) -> Measured:
         """Medians over rounds, but for the first one, in which caches fill.
@@ -175,26 +167,23 @@ class _Row:
             1e9, None where not known.
         """
         blocks = self._blocks[1:]
+        flops = self._cost.flops_per_step
+
+        def over_whole(key: str) -> float:
+            return median(times[key] / times["whole"] for times in blocks)
+
         milliseconds = {}
         for phase in (*_PHASES, "whole"):
             milliseconds[f"{phase}_ms"] = 1e3 * median(times[phase] for times in blocks)
-        ratios = []
-        samples = []
-        tokens = []
-        for own, other in zip(blocks, first._blocks[1:], strict=True):
-            whole = own["whole"]
-            ratios.append(whole / other["whole"])
-            samples.append(own["samples"] / whole)
-            tokens.append(own["tokens"] / whole)
-        flops = self._cost.flops_per_step
+        both = zip(blocks, first._blocks[1:], strict=True)
         return {
             "run": self.run.label,
             "dataset": self.run.dataset_label,
             "mixer": self.run.mixer.found.name,
             **milliseconds,
-            "ratio": median(ratios),
-            "samples_per_second": median(samples),
-            "tokens_per_second": median(tokens) or None,
+            "ratio": median(own["whole"] / other["whole"] for own, other in both),
+            "samples_per_second": over_whole("samples"),
+            "tokens_per_second": over_whole("tokens") or None,
             "peak_mib": self._memory / 2**20,
             "parameters": self._cost.parameters,
             "gflop": None if flops is None else flops / 1e9,
@@ -219,11 +208,12 @@ def _between(begin: Any, end: Any) -> float:
 
 def _tokens(steps: Steps) -> int:
     """Real tokens of a batch; 0 where samples have no length."""
-    axes = {name: array.axes for name, array in steps.parts.task.spec.arrays.items()}
+    arrays = steps.parts.task.spec.arrays
+    masks = {name for name, array in arrays.items() if array.axes == ("length",)}
     total = 0
     for batch, *_ in steps.micros:
         for name, array in batch.items():
-            if (array.dtype == torch.bool) and axes.get(name) == ("length",):
+            if array.dtype == torch.bool and name in masks:
                 total += int(array.sum())
                 break
     return total

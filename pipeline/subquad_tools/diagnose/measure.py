@@ -98,7 +98,8 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
         ]
         similarity = []
         for tree in (blocks[0].given, *[call.out for call in blocks]):
-            states = _states(tree)
+            tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+            states = next(tensor for tensor in tensors if tensor.dim() == 3)  # hidden, (B, L, D)
             similarity.append(_similarity(states, real_positions(batch, states, blocks[0].named)))
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
@@ -128,13 +129,6 @@ def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list
                 hook = module.register_forward_hook(partial(note, name), with_kwargs=True)
                 hooks.enter_context(hook)
         yield calls
-
-
-def _states(tree: Any) -> Tensor:
-    """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
-    three axes.
-    """
-    return next(leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() == 3)
 
 
 def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
@@ -171,9 +165,10 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
         places = kept.nonzero()[:tokens, 0]
         energy, covariance = _measured(call, sample, places, probes)
         spectrum = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt().flip(0)
+        shares = spectrum / spectrum.sum().clamp_min(torch.finfo(spectrum.dtype).tiny)
         energies.append(energy)
         spectra.append(spectrum)
-        ranks.append(_effective_rank(spectrum) / len(places))
+        ranks.append(float(torch.special.entr(shares).sum().exp()) / len(places))
     least = min(map(len, spectra))
     singular_values = torch.stack([spectrum[:least] for spectrum in spectra]).mean(0)
     return Operator(
@@ -182,12 +177,6 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
         singular_values=tuple(singular_values.tolist()),
         effective_rank=fmean(ranks),
     )
-
-
-def _effective_rank(singular_values: Tensor) -> float:
-    tiny = torch.finfo(singular_values.dtype).tiny
-    shares = singular_values / singular_values.sum().clamp_min(tiny)
-    return float(torch.special.entr(shares).sum().exp())
 
 
 def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
@@ -199,7 +188,10 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
     directions = torch.linalg.qr(drawn)[0].T.to(x)  # orthonormal, (P, D)
-    waves = _waves(len(places)).to(x.device)
+    # (2, F, n): cosines and sines from frequency 0 to pi, together of norm 1
+    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
+    angles = torch.outer(omega, torch.arange(len(places), dtype=torch.float64))
+    waves = torch.stack([angles.cos(), angles.sin()]).to(x.device) / math.sqrt(len(places))
     energy = waves.new_zeros(_FREQUENCIES)
     covariance = waves.new_zeros(len(places), len(places))
     for direction in directions:
@@ -211,13 +203,6 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     # Of waves in all D channels, a direction of the output gets one part in D; the identity then
     # has response 1.
     return energy / len(directions), covariance / len(directions)
-
-
-def _waves(count: int) -> Tensor:
-    """(2, F, n) float64: cosines and sines from frequency 0 to pi, together of norm 1."""
-    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
-    angles = torch.outer(omega, torch.arange(count, dtype=torch.float64))
-    return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
 
 
 def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ layers below it in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,27 +156,24 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
     """
     had = original.parts.run.mixer_config.model_dump(mode="json")
     swapped, imported = original.swapped(swap.run)
-    metrics = swapped.scores(split)
-    batches = _batches(original, _spaced(split, layer_samples))
-    errors = output_errors(original.parts.bare_model, swapped.parts.bare_model, batches)
+    parts = original.parts
+    size = parts.train.eval_batch_size or parts.train.batch_size
+    spaced = _spaced(split, layer_samples)
+    places = np.arange(len(spaced))
+    batches = (
+        spaced.finish(parts.on_device(spaced.fetch(indices, epoch=0, seed=parts.train.seed)))
+        for indices in np.split(places, places[size::size])
+    )
+    errors = output_errors(parts.bare_model, swapped.parts.bare_model, batches)
     return {
         "params": swap.given,
         "kept": swap.kept,
         "lost": {key: {"value": had[key], "reason": why} for key, why in swap.lost.items()},
-        "metrics": metrics,
+        "metrics": swapped.scores(split),
         "untrained": imported.missing,
         "left_out": imported.unused,
         "errors": [asdict(error) for error in errors],
     }
-
-
-def _batches(trained: Trained, split: Split) -> Iterator[Batch]:
-    parts = trained.parts
-    train = parts.train
-    size = train.eval_batch_size or train.batch_size
-    places = np.arange(len(split))
-    for indices in np.split(places, places[size::size]):
-        yield split.finish(parts.on_device(split.fetch(indices, epoch=0, seed=train.seed)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +218,10 @@ def output_errors(
         of_batch = []
         for old, new in zip(before, after, strict=True):
             real = real_positions(batch, old.given[0], old.named)
-            of_batch.append(_sums(as_output(old.out).out, as_output(new.out).out, real))
+            gap = (as_output(new.out).out - as_output(old.out).out).abs().double()
+            size = as_output(old.out).out.abs().double()
+            of_real = [gap[real].sum(), size[real].sum(), real.sum() * size.shape[-1]]
+            of_batch.append(torch.stack([*of_real, gap[:, 0].sum(), size[:, 0].sum()]))
         sums.append(torch.stack(of_batch))
     return [
         OutputError(
@@ -231,20 +231,3 @@ def output_errors(
             names, torch.stack(sums).sum(0).tolist(), strict=True
         )
     ]
-
-
-def _sums(before: Tensor, after: Tensor, real: Tensor) -> Tensor:
-    """(5,) float64 of outputs (B, L, D): |gap|, |before| and values, over real tokens; both over
-    first ones.
-    """
-    gap = (after - before).abs().double()
-    size = before.abs().double()
-    return torch.stack(
-        [
-            gap[real].sum(),
-            size[real].sum(),
-            real.sum() * before.shape[-1],
-            gap[:, 0].sum(),
-            size[:, 0].sum(),
-        ]
-    )

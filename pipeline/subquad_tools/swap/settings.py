@@ -56,13 +56,19 @@ def swaps_of(original: Run, mixer: str, given: Mapping[str, Any]) -> Iterator[Sw
     target = resolve("mixer", mixer).plugin.config
     before = original.mixer_config
     plain = original.experiment.model_dump(mode="json")
+    staying = []
+    for number, entry in enumerate(original.experiment.mixers):
+        where = "every layer"
+        if entry.layers is not None:
+            where = f"layers {', '.join(map(str, entry.layers))}"
+        role = f", role {entry.role}" if entry.role else ""
+        staying.append(f"mixers[{number}], {entry.name} in {where}{role}")
     for params in combinations(target, given, before):
         kept, lost = carried(before, target, params)
         plain["mixer"] = {"name": mixer, "params": {**kept, **params}}
         run = checked_run(parse(plain), resolve=resolve)
-        config = run.mixer_config
-        told = {key: value for key, value in kept.items() if not config.is_default(key)}
-        yield Swap(run, params, told, lost, _staying(original))
+        told = {key: value for key, value in kept.items() if not run.mixer_config.is_default(key)}
+        yield Swap(run, params, told, lost, tuple(staying))
 
 
 def carried(
@@ -144,15 +150,3 @@ def combinations(
         if not any(key in params for params in found):
             raise ConfigError(f"{key}: has no effect here: leave it out, or use {needed}")
     return found
-
-
-def _staying(original: Run) -> tuple[str, ...]:
-    """The entries of `mixers`, whose layers and roles a swap leaves alone."""
-    lines = []
-    for number, entry in enumerate(original.experiment.mixers):
-        where = "every layer"
-        if entry.layers is not None:
-            where = f"layers {', '.join(map(str, entry.layers))}"
-        role = f", role {entry.role}" if entry.role else ""
-        lines.append(f"mixers[{number}], {entry.name} in {where}{role}")
-    return tuple(lines)
