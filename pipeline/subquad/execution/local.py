@@ -63,31 +63,24 @@ class LocalExecutor(Executor):
         return this_machine(shared=True)
 
     def work(self, source: Source, folder: Path) -> int:
-        if self.ranks is not None:
-            return self._lead(self.ranks, source)
-        room = this_machine(shared=self.jobs is not None)
+        room = this_machine(shared=self.jobs is not None or self.ranks is not None)
         with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda _: room, self.jobs, signum)
+            jobs = 1 if self.ranks else self.jobs
+            queue = RunQueue(source, self.check_fit, lambda _: room, jobs, signum)
             while worker_group := queue.open("0"):
-                opened = {"0": worker_group}
-                second = queue.open("1")
-                if second is not None:
-                    opened["1"] = second
-                elif worker_group.resources.most == 1:
-                    group = Group(device=device_of(worker_group.resources, gpus=worker_group.gpus))
-                    work(partial(queue.ask, "0"), group, signum, prune_reason=source.prune_reason)
-                    queue.close("0", "")
-                    continue
-                _work_in_processes(queue, opened, source, folder / STOP)
-        return signum()
-
-    def _lead(self, ranks: Ranks, source: Source) -> int:
-        room = this_machine(shared=True)
-        with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda _: room, 1, signum)
-            while worker_group := queue.open("0"):
+                resources = worker_group.resources
                 take = partial(queue.ask, "0")
-                heard = ranks.lead(take, worker_group.resources, signum, source.prune_reason)
+                second = queue.open("1")
+                heard = 0
+                if self.ranks:
+                    heard = self.ranks.lead(take, resources, signum, source.prune_reason)
+                elif second or resources.most > 1:
+                    opened = {"0": worker_group, **({"1": second} if second else {})}
+                    _work_in_processes(queue, opened, source, folder / STOP)
+                    continue
+                else:
+                    group = Group(device=device_of(resources, gpus=worker_group.gpus))
+                    work(take, group, signum, prune_reason=source.prune_reason)
                 queue.close("0", "")
                 if heard and not signum():
                     signal.raise_signal(heard)  # another rank was asked to stop, so all are

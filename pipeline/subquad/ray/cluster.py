@@ -70,13 +70,6 @@ _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 120.0
 
 
-def _free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def forget_token() -> None:
     """Make Ray read mode and token again: it keeps what it saw when it was first imported or last
     used.
@@ -236,7 +229,9 @@ class OwnCluster:
 @contextmanager
 def _environment() -> Iterator[int]:
     """Ray's settings and a folder for its files, for the block; gives a port for its dashboard."""
-    port = _free_port()
+    with socket.socket() as probe:  # a TCP port of the loopback interface that is free now
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     before = dict(os.environ)
     if above := before.get("RAY_TMPDIR"):
         os.makedirs(above, exist_ok=True)

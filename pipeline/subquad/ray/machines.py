@@ -107,12 +107,11 @@ def _machines(resources: Resources) -> list[tuple[str, float, float]]:
     import ray
 
     wanted = node_here() if resources.storage is None else "CPU"
-    found = []
-    for node in ray.nodes():
-        has = node["Resources"]
-        if node["Alive"] and wanted in has:
-            found.append((node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0))))
-    return found
+    return [
+        (node["NodeID"], float(has.get("CPU", 0)), float(has.get("GPU", 0)))
+        for node in ray.nodes()
+        if node["Alive"] and wanted in (has := node["Resources"])
+    ]
 
 
 def look_there(study: Study, *, writes: bool) -> None:
@@ -122,32 +121,29 @@ def look_there(study: Study, *, writes: bool) -> None:
     Raises:
         UserError: what is wrong, and on which machine.
     """
-    nodes = _training_nodes(study)
+    # those that may train any of the runs, each once
+    nodes = dict.fromkeys(
+        node
+        for run in study.runs
+        for node, cpus, gpus in _machines(run.experiment.resources)
+        if cpus >= run.experiment.resources.cpus_per_worker
+        and gpus >= run.experiment.resources.gpus_per_worker
+    )
     runs = [run.as_values() for run in study.runs]
     seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
-    for name, found in _on_each(_probe(), nodes, (runs,), timeout=seconds):
+    for name, found in _on_each(_probe(), [*nodes], (runs,), timeout=seconds):
         _compare(name, found)
-    marks = []
-    if writes:
-        for storage in storages(study):
-            marks.append((storage, f"runs/.probe-{secrets.token_hex(8)}"))
+    marks = [
+        (storage, f"runs/.probe-{secrets.token_hex(8)}")
+        for storage in (storages(study) if writes else ())
+    ]
     put({place_at(storage) / mark: b"" for storage, mark in marks})
     try:
-        for _ in _on_each(_look, nodes, (study, marks), timeout=None):
+        for _ in _on_each(_look, [*nodes], (study, marks), timeout=None):
             pass
     finally:
         for storage, mark in marks:
             remove(place_at(storage) / mark)
-
-
-def _training_nodes(study: Study) -> list[str]:
-    nodes = dict[str, None]()
-    for run in study.runs:
-        resources = run.experiment.resources
-        for node, cpus, gpus in _machines(resources):
-            if cpus >= resources.cpus_per_worker and gpus >= resources.gpus_per_worker:
-                nodes[node] = None
-    return [*nodes]
 
 
 def _on_each(
@@ -208,11 +204,10 @@ def _compare(name: str, found: Mapping[str, Any]) -> None:
     """Refuse a machine with other versions than the driver's; tell of a full disk or a wrong
     clock.
     """
-    versions = found["versions"]
     others = [
-        f"{package} {versions[package]}, the driver has {installed_version(package) or 'none'}"
-        for package in _MUST_AGREE
-        if versions[package] != installed_version(package)
+        f"{package} {theirs}, the driver has {installed_version(package) or 'none'}"
+        for package, theirs in found["versions"].items()
+        if theirs != installed_version(package)
     ]
     if others:
         raise UserError(f"machine {name}: other versions than the driver's: {', '.join(others)}")

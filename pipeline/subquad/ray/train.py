@@ -21,8 +21,6 @@ from subquad.record.run_folder import RunFolder
 from subquad.record.storage import content_of, put, remove
 
 if TYPE_CHECKING:
-    from ray.train import ScalingConfig
-
     from subquad.engine.group import Group
 
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
@@ -70,7 +68,7 @@ def fit_workers(
     **more: Any,
 ) -> dict[str, Any]:
     """What a module's function returns in the workers of a Ray Train run."""
-    from ray.train import RunConfig
+    from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     class Trainer(TorchTrainer):
@@ -80,6 +78,8 @@ def fit_workers(
             callbacks = super()._create_default_callbacks()
             return [each for each in callbacks if type(each).__name__ != "DatasetsCallback"]
 
+    fewest = resources.fewest
+    most = resources.most
     with TemporaryDirectory(prefix="subquad-ray-") as own:  # of Ray's own files, which nobody reads
         trainer = Trainer(
             function,
@@ -88,23 +88,15 @@ def fit_workers(
                 backend="nccl" if resources.gpus_per_worker else "gloo",
                 timeout_s=int(resources.hang_timeout_s),
             ),
-            scaling_config=_workers(resources, here),
+            scaling_config=ScalingConfig(
+                num_workers=most if fewest == most else (fewest, most),
+                elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
+                use_gpu=resources.gpus_per_worker > 0,
+                resources_per_worker=worker_bundle(resources, here),
+            ),
             run_config=RunConfig(name="subquad", storage_path=own, **more),
         )
         return trainer.fit().return_value or {}
-
-
-def _workers(resources: Resources, here: str) -> ScalingConfig:
-    from ray.train import ScalingConfig
-
-    fewest = resources.fewest
-    most = resources.most
-    return ScalingConfig(
-        num_workers=most if fewest == most else (fewest, most),
-        elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
-        use_gpu=resources.gpus_per_worker > 0,
-        resources_per_worker=worker_bundle(resources, here),
-    )
 
 
 def worker_bundle(resources: Resources, here: str) -> dict[str, float]:

@@ -58,10 +58,10 @@ def hold(folder: Path) -> bool:
     if not isinstance(folder, Path):
         return False
     real = str(folder.resolve())
-    is_new = not _is_held(real)
-    if is_new:
-        _held.add(real)
-    return is_new
+    if _is_held(real):
+        return False
+    _held.add(real)
+    return True
 
 
 def refuse_links(folder: Path) -> None:
@@ -293,5 +293,7 @@ def check_own(folder: Path) -> None:
 
 
 def _not_own(path: Path, reason: str) -> DataError:
-    remedy = "remove it, or set SUBQUAD_DATA to a folder of your own"
-    return DataError(f"{path}: {reason}, so it is not believed; {remedy}")
+    return DataError(
+        f"{path}: {reason}, so it is not believed; remove it, or set SUBQUAD_DATA to a folder of "
+        "your own"
+    )

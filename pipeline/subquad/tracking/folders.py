@@ -32,18 +32,18 @@ def parts_in(folder: Path) -> list[Path]:
     """What is directly below a study or search and has begun: these write the settings of all
     their runs first. A run or trial has no parts.
     """
-    found: list[Path] = []
-    for pattern, mark in _BELOW.items():
-        if (folder / mark).exists():
-            found += filter(_has_begun, sorted(folder.glob(pattern)))
-    return found
+    return [
+        part
+        for pattern, mark in _BELOW.items()
+        if (folder / mark).exists()
+        for part in sorted(folder.glob(pattern))
+        if _has_begun(part)
+    ]
 
 
 def _has_begun(folder: Path) -> bool:
-    if any((folder / name).exists() for name in _BEGUN):
-        return True
     trial = find_file(TrialFile, folder)
-    return bool(trial and trial.state)
+    return any((folder / name).exists() for name in _BEGUN) or bool(trial and trial.state)
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
@@ -68,8 +68,8 @@ def key_of(whole: Path) -> str:
     the folder's name, and in the digest of a run.
     """
     identity = find_file(Identity, whole)
-    digest = identity.digest if identity else None
-    return hashlib.sha256(f"{whole.name} {digest}".encode()).hexdigest()[:32]
+    text = f"{whole.name} {identity.digest if identity else None}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def root_above(folder: Path) -> Path:

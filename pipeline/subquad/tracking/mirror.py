@@ -169,23 +169,26 @@ def _state(result: Result | None, final: bool, trial: TrialFile | None = None) -
 def _last_points(result: Result, time: float) -> list[Point]:
     """Test metrics, and what the run is and used up."""
     test = result.test or Test()
-    scores = {f"test/{name}": value for name, value in test.metrics.items()}
     steps = result.steps or 0
-    used = {"cost/flops": steps * (result.flops_per_step or 0) or None}
-    for name in ("parameters", "flops_per_step", "steps", "seconds"):
-        used[f"cost/{name}"] = getattr(result, name)
+    used = {
+        f"cost/{name}": getattr(result, name)
+        for name in ("parameters", "flops_per_step", "steps", "seconds")
+    }
+    used["cost/flops"] = steps * (result.flops_per_step or 0) or None
+    scores = {f"test/{name}": value for name, value in test.metrics.items()}
     return points_of(scores, time, test.step) + points_of(used, time, steps)
 
 
 def _study(folder: Path, final: bool) -> About:
     """The parent of a study's runs ends with the last of them."""
-    last = 0
-    for run in reversed(runs_below(folder)):  # what has not begun stands last
-        state = _state(find_file(Result, run), final)
-        last = max(last, _STATES.index(state if state in _STATES else "killed"))
-        if _STATES[last] == "running":
+    states = (_state(find_file(Result, run), final) for run in reversed(runs_below(folder)))
+    last = "finished"
+    for state in states:  # what has not begun stands last
+        known = state if state in _STATES else "killed"
+        last = max(last, known, key=_STATES.index)
+        if last == "running":
             break
-    return About(_STATES[last], {}, {"subquad.kind": "study"})
+    return About(last, {}, {"subquad.kind": "study"})
 
 
 def _search(folder: Path, time: float, final: bool) -> About:
@@ -196,23 +199,19 @@ def _search(folder: Path, time: float, final: bool) -> About:
     candidates = summary.candidates if summary else ()
     tags: Values = {"subquad.kind": "search"}
     used: list[Point] = []
-    is_over = bool(candidates)
-    state = "finished"
     for candidate in candidates:
         label = candidate.label
         best = candidate.best
-        if candidate.trials.get("running") or not candidate.over:
-            is_over = False
-        if not best:
-            state = "failed"
         tags[f"subquad.winner.{label}"] = best and best.model_dump()
-        trials = candidate.trials.items()
-        values: Values = {f"{label}/trials_{name}": count for name, count in trials}
+        values: Values = {f"trials_{name}": count for name, count in candidate.trials.items()}
         for name in ("steps", "flops", "seconds", "dimensions"):
-            values[f"{label}/{name}"] = getattr(candidate, name)
-        values[f"{label}/objective"] = best and best.value
-        used += points_of(values, time, candidate.steps)
-    if not is_over:
+            values[name] = getattr(candidate, name)
+        values["objective"] = best and best.value
+        own = {f"{label}/{name}": value for name, value in values.items()}
+        used += points_of(own, time, candidate.steps)
+    state = "finished" if all(candidate.best for candidate in candidates) else "failed"
+    over = [each.over and not each.trials.get("running") for each in candidates]
+    if not candidates or not all(over):
         state = "killed" if final else "running"
     settings = read_yaml(folder / names.SEARCH).get("settings")
     params = settings if isinstance(settings, dict) else {}
@@ -235,11 +234,12 @@ def clean(values: Mapping[str, Any]) -> Values:
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Parameters or tags as YAML would write each on one line, by clean names."""
-    found = {}
-    for name, value in clean(values).items():
-        is_text = isinstance(value, str)
-        found[name] = value if is_text else json.dumps(value, default=str, ensure_ascii=False)
-    return found
+    return {
+        name: value
+        if isinstance(value, str)
+        else json.dumps(value, default=str, ensure_ascii=False)
+        for name, value in clean(values).items()
+    }
 
 
 def points_of(values: Mapping[str, Any], time: float, step: int | None) -> list[Point]:

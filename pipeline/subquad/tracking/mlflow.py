@@ -101,7 +101,12 @@ class Store:
         database = sqlite_path(publisher.uri)
         with _prepared(database, publisher.uri) if database else nullcontext():
             self._client = MlflowClient(publisher.uri)
-            self._experiment = self._experiment_id(publisher.experiment)
+            name = publisher.experiment
+            found = self._client.get_experiment_by_name(name)
+            place = self._artifacts.as_uri() if self._artifacts else None
+            self._experiment = (
+                found.experiment_id if found else self._client.create_experiment(name, place)
+            )
         self.runs: dict[Path, StoredRun] = {}
         token: str | None = ""
         while token is not None:
@@ -115,13 +120,6 @@ class Store:
                 _, _, part = run.data.tags[_KEY].partition("/")
                 self.runs[self._folder / part] = StoredRun(run)
             token = page.token or None
-
-    def _experiment_id(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found:
-            return found.experiment_id
-        place = self._artifacts.as_uri() if self._artifacts else None
-        return self._client.create_experiment(name, place)
 
     def create(self, folder: Path, label: str, began: float, above: Values) -> StoredRun:
         """Make the run of a folder, which began at a time in seconds since 1970.
@@ -194,7 +192,11 @@ class Store:
         with tempfile.TemporaryDirectory() as scratch:
             target = (self._artifacts or Path(scratch)) / run.id / "artifacts"
             for name in names:
-                _copy(folder / name, target / name)
+                with opened(folder / name) as source, replacing(target / name) as copy:
+                    if name.endswith(_AS_TEXT):
+                        copy.write(mask(source.read().decode()).encode())
+                    else:
+                        shutil.copyfileobj(source, copy)
             if not self._artifacts:
                 repository = get_artifact_repository(run.artifacts, tracking_uri=server)
                 repository.log_artifacts(str(target))
@@ -203,15 +205,6 @@ class Store:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _copy(path: Path, target: Path) -> None:
-    """Copy a file, without the passwords of addresses in it."""
-    with opened(path) as source, replacing(target) as copy:
-        if path.suffix in _AS_TEXT:
-            copy.write(mask(source.read().decode()).encode())
-        else:
-            shutil.copyfileobj(source, copy)
 
 
 @contextmanager

@@ -104,13 +104,14 @@ def _listening(port: int | None) -> socket.socket:
 
 
 def _command(root: Path, port: int) -> list[str]:
-    command = [sys.executable, "-P", "-m", "mlflow", "server", "--uvicorn-opts", "--fd 0"]
-    command += ["--host", _HOST, "--port", str(port), "--workers", "1"]
-    command += ["--app-name", "basic-auth", "--x-frame-options", "DENY"]
-    command += ["--allowed-hosts", f"{_HOST}:{port}"]
-    command += ["--backend-store-uri", sqlite_uri(root / DATABASE)]
-    command += ["--artifacts-destination", (root / ARTIFACTS).as_uri()]
-    return command
+    return [
+        *(sys.executable, "-P", "-m", "mlflow", "server", "--uvicorn-opts", "--fd 0"),
+        *("--host", _HOST, "--port", str(port), "--workers", "1"),
+        *("--app-name", "basic-auth", "--x-frame-options", "DENY"),
+        *("--allowed-hosts", f"{_HOST}:{port}"),
+        *("--backend-store-uri", sqlite_uri(root / DATABASE)),
+        *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
+    ]
 
 
 def _answers(port: int) -> bool:
