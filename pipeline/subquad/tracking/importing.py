@@ -24,8 +24,7 @@ from subquad.record.metrics import Place
 from subquad.record.names import METRICS
 from subquad.security.disk import hold
 from subquad.tracking.address import VARIABLE
-from subquad.tracking.folders import SENDING, Values, parts_in
-from subquad.tracking.mirror import about, points_after
+from subquad.tracking.mirror import SENDING, Values, about, parts_in, points_after
 from subquad.tracking.publisher import Publisher, Summary
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from subquad.security.disk import (
     temporary_beside,
 )
 from subquad.tracking.address import artifact_folder, sqlite_path, sqlite_uri
-from subquad.tracking.folders import Values, key_of, root_above
-from subquad.tracking.mirror import About, Point, texts, unsent
+from subquad.tracking.mirror import About, Point, Values, key_of, root_above, texts, unsent
 from subquad.tracking.publisher import Publisher
 
 _KEY, _FILES = "subquad.key", "subquad.files"

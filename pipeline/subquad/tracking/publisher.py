@@ -25,7 +25,7 @@ from subquad.record.layout import enter, runs_below
 from subquad.record.names import EXPERIMENT, SEARCH
 from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking.address import SETTINGS, VARIABLE, sqlite_path, store_uri
-from subquad.tracking.folders import read_yaml, root_above, whole_of
+from subquad.tracking.mirror import read_yaml, root_above, whole_of
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 _IDLE_SECONDS = 10.0

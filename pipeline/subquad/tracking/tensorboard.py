@@ -8,8 +8,15 @@ from subquad.errors import UserError
 from subquad.record.layout import enter
 from subquad.record.metrics import Place
 from subquad.security.disk import delete_tree, hold, make_folder
-from subquad.tracking.folders import parts_below, root_above, whole_of
-from subquad.tracking.mirror import about, points_after, texts, unsent
+from subquad.tracking.mirror import (
+    about,
+    parts_below,
+    points_after,
+    root_above,
+    texts,
+    unsent,
+    whole_of,
+)
 
 
 def write_events(folder: Path) -> Path:

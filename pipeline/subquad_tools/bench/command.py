@@ -142,8 +142,7 @@ def _mixers(
     subquad bench mixers --protocol cur-table2
     """
     from subquad_tools.bench.mixers import time_mixers
-    from subquad_tools.bench.protocol import Protocol
-    from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixers
+    from subquad_tools.bench.rows import LeftOut, Protocol, SpeedSettings, choose_mixers
 
     _refuse_two_forms(as_json, as_markdown)
     paper = Protocol.of(protocol) if protocol else Protocol()

@@ -52,7 +52,7 @@ def diagnose_command(
     from subquad.record.files import write_json
     from subquad.record.layout import enter
     from subquad.record.names import DIAGNOSIS
-    from subquad.tracking.folders import SENDING, whole_of
+    from subquad.tracking.mirror import SENDING, whole_of
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
 
