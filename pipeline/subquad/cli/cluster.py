@@ -125,9 +125,16 @@ def _kuberay(**given: Any) -> None:
             "with them: give an address, as in "
             "resources.storage=s3://BUCKET/PREFIX"
         )
-    image = given["image"] or f"subquad:{version('subquad')}"
-    uri = study.runs[0].experiment.tracking.address
-    _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text, "tracking": uri})
+    _write(
+        "kuberay.yaml.j2",
+        study,
+        given
+        | {
+            "image": given["image"] or f"subquad:{version('subquad')}",
+            "text": study.text,
+            "tracking": study.runs[0].experiment.tracking.address,
+        },
+    )
 
 
 @_render.command("slurm")
@@ -151,11 +158,15 @@ def _slurm(**given: Any) -> None:
     subquad cluster render slurm quickstart resources.workers=4 --partition gpu --output job.sh
     """
     study = load_given(given["target"], given["overrides"], resolve=resolve_unrun)
-    own = {
-        "arguments": shlex.join([given["target"], *given["overrides"]]),
-        "stored": study.runs[0].experiment.resources.storage,
-    }
-    _write("slurm.sh.j2", study, given | own)
+    _write(
+        "slurm.sh.j2",
+        study,
+        given
+        | {
+            "arguments": shlex.join([given["target"], *given["overrides"]]),
+            "stored": study.runs[0].experiment.resources.storage,
+        },
+    )
 
 
 def _write(template: str, study: Study, given: dict[str, Any]) -> None:

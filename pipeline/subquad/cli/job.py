@@ -72,8 +72,9 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     searching = base is tune_command
     own, options = given["overrides"], dict[str, Any]()
     if searching:
-        settings = {name: value for name, value in _chosen(given).items() if name != "jobs"}
-        own, options = search_options(own, settings)
+        own, options = search_options(
+            own, {name: value for name, value in _chosen(given).items() if name != "jobs"}
+        )
     study = load_given(given["target"], own)
     refuse_secrets(study)
     for run in study.runs:  # so that what is fetched of them may ask these places
@@ -130,8 +131,10 @@ def _words(
     """
     words = [str(base.name)]
     if study:
-        searched = filter(is_of_search, given["overrides"]) if base is tune_command else ()
-        words += [f"jobs/{job}/experiment.yaml", *searched]
+        words += [
+            f"jobs/{job}/experiment.yaml",
+            *(filter(is_of_search, given["overrides"]) if base is tune_command else ()),
+        ]
     chosen = _chosen(given)
     for param in base.params:
         value = chosen.get(str(param.name))

@@ -51,8 +51,9 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _VERBS:
-            module = importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}")
-            return getattr(module, f"{cmd_name}_command")
+            return getattr(
+                importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}"), f"{cmd_name}_command"
+            )
         from subquad.registry import choose_plugin, load_command
 
         found = _of_plugins().get(cmd_name)
@@ -170,8 +171,9 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError):
         module = error.name or "subquad"
         if not module.startswith("subquad"):
-            needs = f"this needs {module}, which is not installed: pip install 'subquad[all]'"
-            return _failed(needs, 2)
+            return _failed(
+                f"this needs {module}, which is not installed: pip install 'subquad[all]'", 2
+            )
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
         return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
     text = escaped(" ".join(str(error).split()), UserError.longest)

@@ -102,8 +102,12 @@ def _rows() -> Iterator[dict[str, Any]]:
 
 
 def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[str, Any]:
-    own = {key: getattr(found, key) for key in ("kind", "name", "distribution", "version")}
-    return own | {"target": found.target, "summary": summary, "grows": grows, "note": note}
+    return {key: getattr(found, key) for key in ("kind", "name", "distribution", "version")} | {
+        "target": found.target,
+        "summary": summary,
+        "grows": grows,
+        "note": note,
+    }
 
 
 @click.command("show")
@@ -176,8 +180,13 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
     rows = describe_config(Experiment)
     free = [row.name for row in rows if not decides_numbers(row.name)]
     if as_json:
-        entries = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
-        return print_json({"parameters": entries})
+        return print_json(
+            {
+                "parameters": [
+                    {**asdict(row), "decides_numbers": row.name not in free} for row in rows
+                ]
+            }
+        )
     _print_parameters(rows)
     print_line()
     return print_line(f"These decide no numbers: {', '.join(free)}")
@@ -186,8 +195,7 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
-        keys = ("name", "distribution", "version")
-        own = {key: getattr(file, key) for key in keys}
+        own = {key: getattr(file, key) for key in ("name", "distribution", "version")}
         return print_json({"kind": kind, **own, "path": str(file.path), "text": file.text()})
     print_line(f"# {kind} {file.name}, {file.owner}, {file.path}")
     for line in file.text().splitlines():
@@ -252,20 +260,22 @@ def _words(key: str, value: Any) -> str:
 
 
 def _print_parameters(rows: list[ParameterRow]) -> None:
-    cells = [
-        (
-            row.name,
-            row.symbol,
-            row.type,
-            row.range,
-            row.default_text,
-            row.search_text,
-            row.when,
-            f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
-        )
-        for row in rows
-    ]
-    print_table(("name", "symbol", "type", "range", "default", "search", "when", "meaning"), cells)
+    print_table(
+        ("name", "symbol", "type", "range", "default", "search", "when", "meaning"),
+        [
+            (
+                row.name,
+                row.symbol,
+                row.type,
+                row.range,
+                row.default_text,
+                row.search_text,
+                row.when,
+                f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
+            )
+            for row in rows
+        ],
+    )
 
 
 @click.command("doctor")
@@ -293,8 +303,10 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     """
     chosen = kind_of(kind) if kind else None
     check_environment()
-    examined = examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
-    reports = [_read(report) for report in examined]
+    reports = [
+        _read(report)
+        for report in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
+    ]
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
         plugins: list[dict[str, Any]] = []
@@ -322,11 +334,13 @@ def _progress(report: PluginHealth) -> None:
 
 
 def _print_health(reports: list[PluginHealth], warnings: list[str]) -> None:
-    cells = [
-        (report.status, report.found.kind, report.found.name, report.found.owner)
-        for report in reports
-    ]
-    print_table(("status", "kind", "name", "distribution"), cells)
+    print_table(
+        ("status", "kind", "name", "distribution"),
+        [
+            (report.status, report.found.kind, report.found.name, report.found.owner)
+            for report in reports
+        ],
+    )
     for report in reports:
         if report.reason:
             # a broken plugin's reason names it

@@ -82,8 +82,9 @@ def start_search(
         else:
             _show_estimate(found)
         return 0
-    folder = write_search(prepared.search, session.root)
-    return _run_search(prepared, folder, session.executor, as_json=as_json)
+    return _run_search(
+        prepared, write_search(prepared.search, session.root), session.executor, as_json=as_json
+    )
 
 
 def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_json: bool) -> int:
@@ -119,8 +120,8 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
         ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        values = {**ended.summary, "signal": ended.signum, "final": final}
-        click.echo(json.dumps(json_value(values), default=str))
+        values = json_value({**ended.summary, "signal": ended.signum, "final": final})
+        click.echo(json.dumps(values, default=str))
     else:
         _show(ended, console, made)
     return _exit_code(ended, again)
@@ -158,14 +159,16 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
         size = candidate.space.size()
         is_small = size is not None and candidate.space.dims and size < limit.amount
         if limit.unit == "trials" and is_small:
-            text = f"{candidate.label} has {size} points, fewer than the budget has trials"
-            say(console, text)
+            say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
     if len(search.study.runs) > len(candidates):
         for seed, labels in by_seed.items():
             say(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
-    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
-    timings = {candidate.label: candidate.timing for candidate in candidates}
-    _show_notes(settings.space, dimensions, timings, console)
+    _show_notes(
+        settings.space,
+        {candidate.label: candidate.space.dimensions for candidate in candidates},
+        {candidate.label: candidate.timing for candidate in candidates},
+        console,
+    )
 
 
 def _show_notes(
@@ -175,8 +178,10 @@ def _show_notes(
     console: Console,
 ) -> None:
     """Which candidates are not tuned, and what was measured; all by label."""
-    measured = {label: timing for label, timing in timings.items() if timing}
-    for text in [*untuned(space, dimensions), *_timing_lines(measured)]:
+    for text in [
+        *untuned(space, dimensions),
+        *_timing_lines({label: timing for label, timing in timings.items() if timing}),
+    ]:
         say(console, text)
 
 
@@ -218,8 +223,12 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
         say(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         say(console, "final study, the winners on the test split:")
-        dimensions = {entry["label"]: entry["dimensions"] for entry in found["candidates"]}
-        _show_notes(found["settings"]["space"], dimensions, {}, console)
+        _show_notes(
+            found["settings"]["space"],
+            {entry["label"]: entry["dimensions"] for entry in found["candidates"]},
+            {},
+            console,
+        )
         tell(*ended.final, console, reports)
 
 
@@ -259,9 +268,12 @@ def _show_estimate(found: Values) -> None:
             reason = point["infeasible"] and f"; infeasible: {point['infeasible']}"
             settings = point_text(point["point"])
             say(console, f"{row['label']} {point['number']}: {settings}{reason or ''}")
-    dimensions = {row["label"]: row["dimensions"] for row in rows}
-    timings = {row["label"]: row["timing"] for row in rows}
-    _show_notes(found["settings"]["space"], dimensions, timings, console)
+    _show_notes(
+        found["settings"]["space"],
+        {row["label"]: row["dimensions"] for row in rows},
+        {row["label"]: row["timing"] for row in rows},
+        console,
+    )
     say(
         console,
         f"{'at least ' if some else ''}{found['trials']} trials and {found['final_runs']} final "

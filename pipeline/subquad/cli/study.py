@@ -67,9 +67,13 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
         say(console, f"{left} to do in {short(study.folder)}, {executor.words}")
     again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
-    display = Display(None if as_json else console)
     with full_disks_named(again):
-        outcome = drive(study, display, executor, partial(make_report, made, console))
+        outcome = drive(
+            study,
+            Display(None if as_json else console),
+            executor,
+            partial(make_report, made, console),
+        )
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))
     else:

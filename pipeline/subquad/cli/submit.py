@@ -149,13 +149,16 @@ def _submitted(
         size = pack(folder, archive) / 1e6
         sent = ", ".join([*packages, *files])
         print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
-        call = ["submit", "_job", job, root, subquad, *words]
-        jobs.submit(archive, call, job, {"subquad": subquad, "command": shlex.join(words)})
+        jobs.submit(
+            archive,
+            ["submit", "_job", job, root, subquad, *words],
+            job,
+            {"subquad": subquad, "command": shlex.join(words)},
+        )
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     again = _reached(address, insecure)
     if not detach:
-        info = _followed(jobs, job, again, as_json)
-        return _report_outcome(jobs, info, into, storage, as_json)
+        return _report_outcome(jobs, _followed(jobs, job, again, as_json), into, storage, as_json)
     if as_json:
         click.echo(json.dumps({"job": job}))
     else:
@@ -212,8 +215,9 @@ def _report_outcome(
         message = info.message or "?"
         print_line(f"subquad: job {job} did not run: {escaped(message.splitlines()[0])}", err=True)
     elif place and storage and "://" in storage:
-        run = local_folder(f"{storage.rstrip('/')}/{place}", into, partial(print_line, err=True))
-        folders.append(str(run))
+        folders.append(
+            str(local_folder(f"{storage.rstrip('/')}/{place}", into, partial(print_line, err=True)))
+        )
     elif place:
         print_line(f"its files are in {place} below --root on the head node", err=True)
     if as_json:
@@ -275,8 +279,9 @@ def _add_command(base: click.Command, help: str) -> None:
     """A command of `subquad` that a job can do, with its options but those of this machine."""
     params = [param for param in base.params if param.name not in _HERE_ONLY]
     params += _SUBMITTING
-    call = partial(_submitted, base)
-    submit_command.add_command(click.Command(base.name, params=params, callback=call, help=help))
+    submit_command.add_command(
+        click.Command(base.name, params=params, callback=partial(_submitted, base), help=help)
+    )
 
 
 _add_command(
@@ -320,8 +325,10 @@ def _status_command(job: str | None, address: str | None, insecure: bool, as_jso
     if as_json:
         print_json(rows)
         return
-    columns = ("job", "status", "exit code", "accepted", "minutes", "command")
-    print_table(columns, [[*row.values()] for row in rows])
+    print_table(
+        ("job", "status", "exit code", "accepted", "minutes", "command"),
+        [[*row.values()] for row in rows],
+    )
     if job:
         _tell_how_to_go_on(chosen[0], _place_of(jobs, job))
 

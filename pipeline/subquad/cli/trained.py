@@ -151,8 +151,9 @@ def _opened(
     from subquad.cli.folders import found
     from subquad.trained.model import Trained
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trained = Trained.of(found(run), which, device, settings)
+    trained = Trained.of(
+        found(run), which, torch.device("cuda" if torch.cuda.is_available() else "cpu"), settings
+    )
     split = trained.dataset.open_file(file, labelled=labelled)
     for note in getattr(split, "notes", ()):
         print_line(note, err=True)

@@ -95,8 +95,9 @@ def tune_command(
     from subquad.session import Session
     from subquad.space import find_space
 
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
-    overrides, options = search_options(overrides, chosen)
+    overrides, options = search_options(
+        overrides, {name: value for name, value in given.items() if value not in (None, ())}
+    )
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     session = Session(root, local=local, address=address, jobs=jobs)

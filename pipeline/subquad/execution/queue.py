@@ -231,8 +231,9 @@ class RunQueue:
         if not self._more():
             return False
         wanted = _scale(self._waiting[0])
-        busy = [group.resources for group in self._groups.values() if group.run]
-        return self._fits(wanted) or wanted in busy
+        return self._fits(wanted) or wanted in [
+            group.resources for group in self._groups.values() if group.run
+        ]
 
     def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: float = 0) -> None:
         run = group.run
@@ -295,8 +296,9 @@ class RunQueue:
         used = Counter[int]()
         for group in self._groups.values():
             used.update(group.gpus)  # type: ignore[arg-type]
-        gpus = range(self._room(wanted).gpus)
-        roomy = [gpu for gpu in gpus if 1.0 - used[gpu] >= share - ROUNDING]
+        roomy = [
+            gpu for gpu in range(self._room(wanted).gpus) if 1.0 - used[gpu] >= share - ROUNDING
+        ]
         roomy.sort(key=lambda gpu: 1.0 - used[gpu])
         count = max(1, round(wanted.most * each))
         return dict.fromkeys(roomy[:count], share) if len(roomy) >= count else None

@@ -239,12 +239,14 @@ def _environment() -> Iterator[int]:
     with tempfile.TemporaryDirectory(
         prefix="sq-ray-", dir=above, ignore_cleanup_errors=True
     ) as folder:
-        ours = {
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
-            "RAY_TMPDIR": folder,
-        }
-        os.environ.update(SETTINGS | ours)
+        os.environ.update(
+            SETTINGS
+            | {
+                "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
+                "RAY_TMPDIR": folder,
+            }
+        )
         try:
             import ray  # noqa: F401
 

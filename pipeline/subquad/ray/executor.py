@@ -92,8 +92,14 @@ class RayExecutor(Executor):
     def work(self, source: Source, folder: Path) -> int:
         stop = folder / STOP
         with listening(stop) as signum, self.kept():
-            check = partial(self.check_room, signum=signum)
-            queue = RunQueue(source, check, self.room_now, self.jobs, signum, self.fetch)
+            queue = RunQueue(
+                source,
+                partial(self.check_room, signum=signum),
+                self.room_now,
+                self.jobs,
+                signum,
+                self.fetch,
+            )
             dispatcher = Dispatcher(queue, source, stop, self.sent)
             outcome = self._fit(queue, dispatcher, folder, signum)
         if dispatcher.raised is not None:

@@ -90,11 +90,11 @@ def attach(address: str) -> None:
 def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
     """Of what the cluster reports, tell which machines are lost."""
     for name in re.findall(r"node name: (\S+) has been marked dead", " ".join(data["lines"])):
-        message = (
+        print_line(
             f"machine {name} was lost; training goes on from the newest checkpoint "
-            "where there is room"
+            "where there is room",
+            err=True,
         )
-        print_line(message, err=True)
 
 
 @contextmanager
@@ -190,10 +190,15 @@ class ClusterExecutor(RayExecutor):
         look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        own = {} if resources.storage else {node_here(): HERE_SHARE}
-        gpus = min(1, resources.gpus_per_worker)
-        there = _There(make, num_cpus=resources.cpus_per_worker, num_gpus=gpus, resources=own)
-        return cast("Made", there)
+        return cast(
+            "Made",
+            _There(
+                make,
+                num_cpus=resources.cpus_per_worker,
+                num_gpus=min(1, resources.gpus_per_worker),
+                resources={} if resources.storage else {node_here(): HERE_SHARE},
+            ),
+        )
 
     def freed(self, made: Made) -> Made:
         held = cast("_There", made)

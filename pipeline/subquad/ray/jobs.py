@@ -125,8 +125,10 @@ class Jobs:
         """The jobs that subquad handed in, the newest last."""
         with self._answering():
             known = [JobDetails(**job) for job in parse_json(self._ask("GET", "jobs/"))]
-        own = (job for job in known if "subquad" in (job.metadata or {}))
-        return sorted(own, key=lambda job: job.start_time or 0)
+        return sorted(
+            (job for job in known if "subquad" in (job.metadata or {})),
+            key=lambda job: job.start_time or 0,
+        )
 
     def logs(self, job: str) -> str:
         """All that a job has said."""

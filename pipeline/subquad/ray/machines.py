@@ -130,8 +130,9 @@ def look_there(study: Study, *, writes: bool) -> None:
         and gpus >= run.experiment.resources.gpus_per_worker
     )
     runs = [run.as_values() for run in study.runs]
-    seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
-    for name, found in _on_each(_probe(), [*nodes], (runs,), timeout=seconds):
+    for name, found in _on_each(
+        _probe(), [*nodes], (runs,), timeout=_PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
+    ):
         _compare(name, found)
     marks = [
         (storage, f"runs/.probe-{secrets.token_hex(8)}")
@@ -162,8 +163,9 @@ def _on_each(
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     awaited = {}
     for node in nodes:
-        here = NodeAffinitySchedulingStrategy(node, soft=False)
-        awaited[names[node], node] = task.options(scheduling_strategy=here).remote(*given)
+        awaited[names[node], node] = task.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+        ).remote(*given)
     for (name, _), answer in awaited.items():
         try:
             yield name, ray.get(answer, timeout=timeout)
@@ -194,8 +196,11 @@ def _probe() -> Callable[[Any], dict[str, Any]]:
 
         for run in runs:
             Run.rebuild(run)
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        return {"versions": versions, "free": free, "time": time.time()}
+        return {
+            "versions": versions,
+            "free": shutil.disk_usage(tempfile.gettempdir()).free,
+            "time": time.time(),
+        }
 
     return probe
 

@@ -49,9 +49,14 @@ def fit_worker_group(name: str, resources: Resources, here: str) -> str:
     """
     from ray.train import FailureConfig
 
-    failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
     try:
-        fit_workers(_worker_main, {"name": name}, resources, here, failure_config=failures)
+        fit_workers(
+            _worker_main,
+            {"name": name},
+            resources,
+            here,
+            failure_config=FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0),
+        )
     except Exception as error:
         cause = type(getattr(error, "controller_failure", error)).__name__
         if cause not in NO_START:
@@ -121,9 +126,10 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     from subquad.engine.group import Group
 
     context = ray.train.get_context()
-    device = ray.train.torch.get_device()
-    group = Group(context.get_world_rank(), context.get_world_size(), device)
-    work_in_worker_group(config["name"], group)
+    work_in_worker_group(
+        config["name"],
+        Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device()),
+    )
     return {}
 
 

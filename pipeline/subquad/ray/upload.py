@@ -116,8 +116,11 @@ def _unusable(owner: Distribution) -> str:
             return f"needs Python {wanted}"
     except InvalidSpecifier:
         return f"has no valid Requires-Python: {wanted}"
-    lines = (owner.read_text("WHEEL") or "").splitlines()
-    wheel_tags = [line.removeprefix("Tag:").strip() for line in lines if line.startswith("Tag:")]
+    wheel_tags = [
+        line.removeprefix("Tag:").strip()
+        for line in (owner.read_text("WHEEL") or "").splitlines()
+        if line.startswith("Tag:")
+    ]
     ours = {(tag.interpreter, tag.abi) for tag in sys_tags()}
     for text in wheel_tags:
         for tag in parse_tag(text):

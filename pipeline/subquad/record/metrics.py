@@ -139,8 +139,9 @@ def read_records(run: Path) -> list[Record]:
     found: list[Record] = []
     for _, group in groupby(records, key=lambda record: record.attempt):
         later = list(group)
-        steps = [record.step for record in later if record.kind in ("train", "eval")]
-        first = min(steps, default=math.inf)
+        first = min(
+            [record.step for record in later if record.kind in ("train", "eval")], default=math.inf
+        )
         found = [record for record in found if record.step < first] + later
     return found
 

@@ -149,8 +149,9 @@ async def client(**options: Any) -> Any:
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(start)
     trace.on_request_redirect.append(redirect)
-    connector = aiohttp.TCPConnector(resolver=Resolver())
-    return aiohttp.ClientSession(connector=connector, trace_configs=[trace], **options)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=Resolver()), trace_configs=[trace], **options
+    )
 
 
 def check_redirect(old: Any, new: Any) -> None:

@@ -184,8 +184,12 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
         allow(where, "files in the zip", len(members), MEMBERS)
         if sum(member.compress_size for member in members) > size:
             raise DataError(f"{where}: files in the zip lie over one another")
-        unpacked = sum(member.file_size for member in members)
-        allow(where, "bytes unpacked", unpacked, unpacked_limit(size))
+        allow(
+            where,
+            "bytes unpacked",
+            sum(member.file_size for member in members),
+            unpacked_limit(size),
+        )
         yield found
 
 

@@ -121,8 +121,11 @@ def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
     points: list[Point] = []
     for record in records:
         above = record.split or record.kind
-        values = {f"{above}/{name}": value for name, value in record.metrics.items()}
-        points += points_of(values, record.time, record.step)
+        points += points_of(
+            {f"{above}/{name}": value for name, value in record.metrics.items()},
+            record.time,
+            record.step,
+        )
     return points, place
 
 
@@ -157,8 +160,9 @@ def _run(folder: Path, time: float, final: bool) -> About:
             "subquad.trial": folder.name.lstrip("0") or "0",
         }
         if result and result.status == "finished" and result.best:  # the best one decides
-            values = {"objective": result.best.metrics.get(result.metric)}
-            points += points_of(values, time, result.best.step)
+            points += points_of(
+                {"objective": result.best.metrics.get(result.metric)}, time, result.best.step
+            )
     return About(_state(result, final, trial), params, tags, points, label)
 
 
@@ -176,8 +180,9 @@ def _last_points(result: Result, time: float) -> list[Point]:
         for name in ("parameters", "flops_per_step", "steps", "seconds")
     }
     used["cost/flops"] = steps * (result.flops_per_step or 0) or None
-    scores = {f"test/{name}": value for name, value in test.metrics.items()}
-    return points_of(scores, time, test.step) + points_of(used, time, steps)
+    return points_of(
+        {f"test/{name}": value for name, value in test.metrics.items()}, time, test.step
+    ) + points_of(used, time, steps)
 
 
 def _study(folder: Path, final: bool) -> About:
@@ -208,15 +213,20 @@ def _search(folder: Path, time: float, final: bool) -> About:
         for name in ("steps", "flops", "seconds", "dimensions"):
             values[name] = getattr(candidate, name)
         values["objective"] = best and best.value
-        own = {f"{label}/{name}": value for name, value in values.items()}
-        used += points_of(own, time, candidate.steps)
+        used += points_of(
+            {f"{label}/{name}": value for name, value in values.items()}, time, candidate.steps
+        )
     state = "finished" if all(candidate.best for candidate in candidates) else "failed"
     over = [each.over and not each.trials.get("running") for each in candidates]
     if not candidates or not all(over):
         state = "killed" if final else "running"
     settings = read_yaml(folder / names.SEARCH).get("settings")
-    params = settings if isinstance(settings, dict) else {}
-    return About(state, params, tags, () if state == "running" else used)
+    return About(
+        state,
+        settings if isinstance(settings, dict) else {},
+        tags,
+        () if state == "running" else used,
+    )
 
 
 def clean(values: Mapping[str, Any]) -> Values:

@@ -128,8 +128,9 @@ class Store:
         """
         key = f"{self._key}/{folder.relative_to(self._folder)}"
         tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL", **above}
-        made = self._client.create_run(self._experiment, int(began * 1000), tags, label)
-        run = self.runs[folder] = StoredRun(made)
+        run = self.runs[folder] = StoredRun(
+            self._client.create_run(self._experiment, int(began * 1000), tags, label)
+        )
         return run
 
     def bring(self, run: StoredRun, folder: Path, what: About, points: Sequence[Point]) -> None:
@@ -149,10 +150,13 @@ class Store:
         self._tag(run, what.tags)
         name = what.tags.get("subquad.dataset")
         if name and not run.has_data:
-            data = {key: value for key, value in what.params.items() if key.startswith("dataset.")}
-            source = json.dumps(data, default=str)
-            dataset = Dataset(name, _digest(source), "subquad", source)
-            self._client.log_inputs(run.id, [DatasetInput(dataset)])
+            source = json.dumps(
+                {key: value for key, value in what.params.items() if key.startswith("dataset.")},
+                default=str,
+            )
+            self._client.log_inputs(
+                run.id, [DatasetInput(Dataset(name, _digest(source), "subquad", source))]
+            )
             run.has_data = True
         if what.status != run.status:
             self._client.set_terminated(run.id, what.status, int(what.time * 1000))
@@ -163,8 +167,9 @@ class Store:
     def _tag(self, run: StoredRun, values: Values) -> None:
         """Send tags that it lacks or has with another value."""
         tags = texts(values)
-        new = tags.items() - run.tags.items()
-        self._client.log_batch(run.id, tags=[RunTag(*pair) for pair in new])
+        self._client.log_batch(
+            run.id, tags=[RunTag(*pair) for pair in tags.items() - run.tags.items()]
+        )
         run.tags |= tags
 
     def _send_files(self, run: StoredRun, folder: Path, names: Sequence[str]) -> None:
@@ -197,8 +202,9 @@ class Store:
                     else:
                         shutil.copyfileobj(source, copy)
             if not self._artifacts:
-                repository = get_artifact_repository(run.artifacts, tracking_uri=server)
-                repository.log_artifacts(str(target))
+                get_artifact_repository(run.artifacts, tracking_uri=server).log_artifacts(
+                    str(target)
+                )
         self._tag(run, {_FILES: digest})
 
 

@@ -147,8 +147,9 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     else:
         uri = store_uri(uri, Path.cwd(), key="--uri")
         remember_address(uri)
-    name = tracking.experiment or written.get("name") or folder.name
-    return Publisher(folder, uri, str(name)).close(timeout=timeout)
+    return Publisher(
+        folder, uri, str(tracking.experiment or written.get("name") or folder.name)
+    ).close(timeout=timeout)
 
 
 @dataclass

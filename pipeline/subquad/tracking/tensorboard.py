@@ -33,8 +33,9 @@ def write_events(folder: Path) -> Path:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        needs = "--to tensorboard needs tensorboard: pip install 'subquad[tensorboard]'"
-        raise UserError(needs) from error
+        raise UserError(
+            "--to tensorboard needs tensorboard: pip install 'subquad[tensorboard]'"
+        ) from error
     whole = enter(whole_of(folder.resolve()))
     root = root_above(whole)
     hold(root)

@@ -67,8 +67,11 @@ def load_exported(folder: Path) -> Backbone:
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     weights = read_tensors(folder, [_WEIGHTS], config.files)
-    run = checked_run(parse(config.experiment), resolve=found_in(folder))
-    model = build_model(run, config.spec, config.num_outputs)
+    model = build_model(
+        checked_run(parse(config.experiment), resolve=found_in(folder)),
+        config.spec,
+        config.num_outputs,
+    )
     load_model(model, weights)
     return model.eval()
 
@@ -103,8 +106,10 @@ def export(trained: Trained, folder: Path, form: str) -> None:
             if form != "safetensors":
                 _write_program(model, trained.dataset.describe().example(3), part / "model.pt2")
             put({part / _WEIGHTS: packed(model_tensors(model))})
-            files = manifest_of(by_name(part, sorted(part.iterdir())))
-            write_json(part / EXPORTED, {**config, "files": files})
+            write_json(
+                part / EXPORTED,
+                {**config, "files": manifest_of(by_name(part, sorted(part.iterdir())))},
+            )
             rename(part, folder)
     finally:
         remove_tree(part)
@@ -141,8 +146,9 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Pat
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(flat, tuple(arrays), dynamic_shapes=any_batch)
-            torch.export.save(program, path)
+            torch.export.save(
+                torch.export.export(flat, tuple(arrays), dynamic_shapes=any_batch), path
+            )
             found = torch.export.load(path).module()(*fewer)
             wanted = flat(*fewer)
     except Exception as error:  # exporters raise anything

@@ -104,8 +104,11 @@ class Trained:
         before = self.parts.bare_model
         after = built.parts.bare_model
         found = after.import_weights(before.state_dict())
-        missing = _parameters_of(after, found.missing)
-        return built, replace(found, missing=missing, unused=_parameters_of(before, found.unused))
+        return built, replace(
+            found,
+            missing=_parameters_of(after, found.missing),
+            unused=_parameters_of(before, found.unused),
+        )
 
     @staticmethod
     def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
@@ -113,9 +116,12 @@ class Trained:
         spec = dataset.describe()
         task = build_task(run, spec)
         model = build_model(run, spec, task.num_outputs).to(device).eval()
-        group = Group(device=device)
-        parts = ModelParts(run=run, group=group, task=task, model=model, bare_model=model)
-        return Trained(dataset, parts)
+        return Trained(
+            dataset,
+            ModelParts(
+                run=run, group=Group(device=device), task=task, model=model, bare_model=model
+            ),
+        )
 
     @property
     def spec(self) -> DataSpec:

@@ -189,8 +189,10 @@ def _held_against_data(
     try:
         dataset, spec = costs.data(run)
         kept = kept_inputs(run.folder)
-        changed = [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
-        faults += [f"{change}: changed since the run was started" for change in changed]
+        faults += [
+            f"{change}: changed since the run was started"
+            for change in [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
+        ]
         test = result and result.test
         path = run.folder / PREDICTIONS
         if faults or not test:
@@ -201,8 +203,9 @@ def _held_against_data(
         content = read_bytes(path)
         check_safetensors(path, content)
         answers = load(content)
-        split = dataset.split("test", TestKey(run.dataset_label, "verify"))
-        faults += _other_labels(split, answers)
+        faults += _other_labels(
+            dataset.split("test", TestKey(run.dataset_label, "verify")), answers
+        )
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
     return _recomputed(run.goal, task.rescore(answers), answers, test, faults)

@@ -112,8 +112,13 @@ def roofline(device: torch.device, dtype: torch.dtype, rounds: int = 3) -> dict[
     size, copied = ROOFS[device.type]
     square = torch.randn(size, size, device=device, dtype=dtype)
     source = torch.ones(copied, device=device, dtype=torch.uint8)
-    actions = (partial(torch.mm, square, square), partial(torch.empty_like(source).copy_, source))
-    blocks = [partial(seconds, action, device) for action in actions]
+    blocks = [
+        partial(seconds, action, device)
+        for action in (
+            partial(torch.mm, square, square),
+            partial(torch.empty_like(source).copy_, source),
+        )
+    ]
     product, copy = map(median, zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
     return {
         "gflops": 2 * size**3 / product / 1e9,
@@ -180,9 +185,12 @@ class Warm(ABC):
         """Operations and bytes of `both`; on CUDA those of the plain forms, as a kernel's own are
         seen by nobody.
         """
-        plain = using(REFERENCE) if self.device.type == "cuda" else nullcontext()
         try:
-            with self.within(), plain, counting() as count:
+            with (
+                self.within(),
+                using(REFERENCE) if self.device.type == "cuda" else nullcontext(),
+                counting() as count,
+            ):
                 self.both()
         except Exception as error:  # it has run, so it is the counter that cannot follow
             return Count(unknown=(f"anything ({type(error).__name__})",))

@@ -146,8 +146,11 @@ def _mixers(
 
     _refuse_two_forms(as_json, as_markdown)
     paper = Protocol.of(protocol) if protocol else Protocol()
-    said = paper.model_dump(include=settings.keys() & paper.model_fields_set)
-    used = {**settings, **said, "batch": paper.batch}
+    used = {
+        **settings,
+        **paper.model_dump(include=settings.keys() & paper.model_fields_set),
+        "batch": paper.batch,
+    }
     for key in settings:
         if ctx.get_parameter_source(key) is ParameterSource.COMMANDLINE:
             used[key] = settings[key]
@@ -190,8 +193,13 @@ def _kernels(rows: tuple[str, ...], as_json: bool, as_markdown: bool, **settings
     settings_read = SpeedSettings.read(settings, "options")
     found = {"what": "kernels", **time_kernels(chosen, settings_read, left_out)}
     records = [{**row, "star": "*" if row["chosen"] else ""} for row in found["kernels"]]
-    table = formatted(_KERNEL_COLUMNS, records)
-    _print(found, [table], notes_of("kernels", found), as_json, as_markdown)
+    _print(
+        found,
+        [formatted(_KERNEL_COLUMNS, records)],
+        notes_of("kernels", found),
+        as_json,
+        as_markdown,
+    )
 
 
 def _refuse_two_forms(as_json: bool, as_markdown: bool) -> None:
@@ -224,12 +232,11 @@ def _write(found: Measured, markdown: str, out: Path) -> None:
 
     speeds = found["speeds"]
     records = [{**speed, "uncounted": "; ".join(speed["uncounted"])} for speed in speeds]
-    texts = {
+    for name, text in {
         "bench.json": json.dumps(found, allow_nan=False) + "\n",
         "bench.md": markdown,
         "bench.csv": as_csv(records, [*speeds[0]] if speeds else ["mixer"], line_end="\r\n"),
-    }
-    for name, text in texts.items():
+    }.items():
         (out / name).write_text(text, encoding="utf-8", newline="")
     draw_speeds(speeds, out / "bench.png")
 
@@ -321,8 +328,9 @@ def mixers_table(found: Measured) -> TextTable:
     """Titles and rows, the lengths of a mixer together."""
     by_mixer: dict[str, list[Measured]] = {}
     for speed in found["speeds"]:
-        row = {**speed, "plus": "+" if speed["uncounted"] else ""}
-        by_mixer.setdefault(speed["mixer"], []).append(row)
+        by_mixer.setdefault(speed["mixer"], []).append(
+            {**speed, "plus": "+" if speed["uncounted"] else ""}
+        )
     return formatted(_COLUMNS, chain.from_iterable(by_mixer.values()))
 
 

@@ -45,9 +45,15 @@ def draw_speeds(speeds: Sequence[Measured], path: Path) -> None:
                 for speed in speeds
                 if speed["mixer"] == name and speed[key] is not None
             ]
-            x = [length for length, _ in own]
-            y = [value for _, value in own]
-            panel.plot(x, y, label=name, linewidth=1.2, marker="o", markersize=3, **look)
+            panel.plot(
+                [length for length, _ in own],
+                [value for _, value in own],
+                label=name,
+                linewidth=1.2,
+                marker="o",
+                markersize=3,
+                **look,
+            )
         _set_axes(panel, lengths)
         panel.set_title(title, fontsize=9)
     figure.legend(

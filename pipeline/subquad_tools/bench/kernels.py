@@ -68,8 +68,13 @@ def time_kernels(
                         "shape": list(shapes[0][0]),
                     }
                     with left_out.noting(mixer.text, length):
-                        timed = _timed(operation, args, kwargs, settings, length, left_out)
-                        _add(found, asked, timed, attentions, chosen)
+                        _add(
+                            found,
+                            asked,
+                            _timed(operation, args, kwargs, settings, length, left_out),
+                            attentions,
+                            chosen,
+                        )
     return {**found, "skipped": left_out.lines}
 
 
@@ -87,8 +92,10 @@ def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> dict[Any
 
     found = {}
     for operation, args, kwargs in tree_map_only(Tensor, afresh, calls):
-        shapes = [(tensor.shape, tensor.dtype) for tensor in _tensors((args, kwargs))]
-        found.setdefault((operation, *shapes), (args, kwargs, chosen[operation.name]))
+        found.setdefault(
+            (operation, *[(tensor.shape, tensor.dtype) for tensor in _tensors((args, kwargs))]),
+            (args, kwargs, chosen[operation.name]),
+        )
     return found
 
 
@@ -156,10 +163,12 @@ class _TimedImplementation(Warm):
         ends = _differentiable(made)
         if not ends:
             return made
-        grads = torch.autograd.grad(
-            ends, _differentiable(self._given), self._grads, allow_unused=True
-        )
-        return [*made, *grads]
+        return [
+            *made,
+            *torch.autograd.grad(
+                ends, _differentiable(self._given), self._grads, allow_unused=True
+            ),
+        ]
 
     def refresh(self) -> None:
         """The mixer's own arguments stay."""

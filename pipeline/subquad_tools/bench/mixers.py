@@ -75,13 +75,12 @@ def time_mixers(
         for length in lengths_of(settings):
             _at(length, mixers, settings, left_out, found)
         published = _calibrations(mixers, settings, found["speeds"], left_out)
-    rows = [
-        {"row": mixer.text, "mixer": mixer.resolved.found.name, "params": mixer.params}
-        for mixer in mixers
-    ]
     return {
         **found,
-        "mixers": rows,
+        "mixers": [
+            {"row": mixer.text, "mixer": mixer.resolved.found.name, "params": mixer.params}
+            for mixer in mixers
+        ],
         "growth": _growth(mixers, found["speeds"]),
         "published": published,
         "skipped": left_out.lines,
@@ -165,8 +164,9 @@ def _slower(
     others = {}
     for operation, name in forms:
         with left_out.noting(f"{own.name} by {name}", length, strict=False):
-            within = partial(using, {operation: name})
-            other = Timed(own.name, own.module, settings, length, within).warm_up()
+            other = Timed(
+                own.name, own.module, settings, length, partial(using, {operation: name})
+            ).warm_up()
             others[other] = {"operation": operation, "chosen": ran[operation], "faster": name}
     times = times_in_turn(own, list(others), settings.rounds, ["both"])
     for other, names in others.items():
@@ -260,8 +260,10 @@ def _calibrations(
 
 def _times_faster(ours: Measured, theirs: Measured) -> Measured:
     kind = "us" if ours["both_ratio"] is None else "ratio"
-    times = {part: theirs[f"{part}_{kind}"] / ours[f"{part}_{kind}"] for part in PARTS}
-    return {"length": ours["length"], **times}
+    return {
+        "length": ours["length"],
+        **{part: theirs[f"{part}_{kind}"] / ours[f"{part}_{kind}"] for part in PARTS},
+    }
 
 
 def calibrate(mixer: MixerChoice, left_out: LeftOut) -> Measured:

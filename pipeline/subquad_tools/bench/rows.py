@@ -337,11 +337,15 @@ class Protocol(SpeedSettings):
     def _paper(self, name: str, column: str) -> np.ndarray:
         """Time and memory as printed."""
         printed = self.printed
-        place = (printed.get("source"), printed.get("table"), name, column)
         values = {}
         for table in published_tables():
             for row in table.rows:
-                if (row.source, row.table, row.model, row.benchmark) == place:
+                if (row.source, row.table, row.model, row.benchmark) == (
+                    printed.get("source"),
+                    printed.get("table"),
+                    name,
+                    column,
+                ):
                     values[row.metric] = row.value
         time, speed, memory = (
             values.get(printed.get(key), np.nan) for key in ("time", "speed", "memory")

@@ -39,8 +39,11 @@ little besides.
 def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
     """The training data, endlessly, as a run has it that starts anew."""
     plan = parts.plan
-    endless = replace(plan, settings=replace(plan.settings, steps=_ENDLESS))
-    yield from training_batches(replace(parts, plan=endless), 0, workers)
+    yield from training_batches(
+        replace(parts, plan=replace(plan, settings=replace(plan.settings, steps=_ENDLESS))),
+        0,
+        workers,
+    )
 
 
 class Steps:
@@ -71,9 +74,8 @@ class Steps:
         """One step, of rate zero: it costs as much and leaves the weights, so that every round
         does the same work.
         """
-        rates = Rates(0.0)
         self._mark("")
-        train_step(self.parts, self.micros, self.samples, rates)
+        train_step(self.parts, self.micros, self.samples, Rates(0.0))
         self._mark("")
 
 
@@ -208,8 +210,9 @@ def _between(begin: Any, end: Any) -> float:
 
 def _tokens(steps: Steps) -> int:
     """Real tokens of a batch; 0 where samples have no length."""
-    arrays = steps.parts.task.spec.arrays
-    masks = {name for name, array in arrays.items() if array.axes == ("length",)}
+    masks = {
+        name for name, array in steps.parts.task.spec.arrays.items() if array.axes == ("length",)
+    }
     total = 0
     for batch, *_ in steps.micros:
         for name, array in batch.items():

@@ -127,14 +127,20 @@ class Timed(Warm):
         result = self._called(given)
         given += [weight for weight in self.module.parameters() if weight.requires_grad]
         weights = getattr(self.module, "loss_weights", {})
-        losses = [loss for name, loss in result.losses.items() if weights.get(name)]
-        return given, [result.out, *losses]
+        return given, [
+            result.out,
+            *[loss for name, loss in result.losses.items() if weights.get(name)],
+        ]
 
     def both(self) -> Sequence[Tensor | None]:
         """Outputs, and the gradients of the inputs before those of the parameters."""
         given, made = self.ends()
-        grads = [torch.ones_like(end) for end in made]
-        return [*made, *torch.autograd.grad(made, given, grads, allow_unused=True)]
+        return [
+            *made,
+            *torch.autograd.grad(
+                made, given, [torch.ones_like(end) for end in made], allow_unused=True
+            ),
+        ]
 
     def refresh(self) -> None:
         for tensor in self.inputs:
@@ -152,8 +158,13 @@ def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Tim
         if not isinstance(module, AttentionMixer):
             raise PluginError(f"{mixer.text}: no attention that can be timed without projections")
         module = module.core
-    within = partial(using, mixer.kernels) if mixer.kernels else nullcontext
-    return Timed(mixer.text, module, settings, length, within).warm_up()
+    return Timed(
+        mixer.text,
+        module,
+        settings,
+        length,
+        partial(using, mixer.kernels) if mixer.kernels else nullcontext,
+    ).warm_up()
 
 
 def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, length: int) -> Timed:
@@ -164,8 +175,14 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     """
     published = mixer.plugin.published
     assert published is not None
-    resolved = replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build))
-    module = built_mixer(replace(mixer, resolved=resolved), settings, length)
+    module = built_mixer(
+        replace(
+            mixer,
+            resolved=replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build)),
+        ),
+        settings,
+        length,
+    )
     name = f"{mixer.text} published"
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -257,15 +274,18 @@ def built_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> nn.
         raise PluginError(f"{mixer.text}: never causal, so it cannot be timed with --causal")
     if isinstance(facts.max_length, int) and facts.max_length < length:
         raise PluginError(f"{mixer.text}: takes {facts.max_length} positions at most")
-    site = Site(
-        dim=settings.dim,
-        num_heads=settings.heads,
-        max_len=length,
-        causal=settings.causal or facts.causal == "always",
-    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return make_mixer(mixer.resolved, mixer.config, site)
+        return make_mixer(
+            mixer.resolved,
+            mixer.config,
+            Site(
+                dim=settings.dim,
+                num_heads=settings.heads,
+                max_len=length,
+                causal=settings.causal or facts.causal == "always",
+            ),
+        )
 
 
 class _Core(nn.Module):

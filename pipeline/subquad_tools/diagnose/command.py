@@ -80,26 +80,29 @@ def diagnose_command(
 
 def print_passports(found: dict[str, Passport]) -> None:
     """A line for the embedded tokens of each model, then one for each mixer."""
-    columns = (
-        "model",
-        "mixer",
-        "gain at frequency 0",
-        "gain at pi",
-        "effective rank (%)",
-        "tokens alike after layer",
-    )
     rows = []
     for name, measured in found.items():
         rows.append((name, "none", "", "", "", f"{measured.similarity[0]:.3f}"))
         alike = iter(measured.similarity[1:])
-        blocks = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
-        for _, operators in blocks:
+        for _, operators in groupby(
+            measured.operators, lambda operator: operator.layer.rpartition(".")[0]
+        ):
             after = f"{next(alike, math.nan):.3f}"
             for operator in operators:
                 gains = f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}"
                 rank = f"{100 * operator.effective_rank:.1f}"
                 rows.append((name, operator.layer, *gains, rank, after))
-    print_table(columns, rows)
+    print_table(
+        (
+            "model",
+            "mixer",
+            "gain at frequency 0",
+            "gain at pi",
+            "effective rank (%)",
+            "tokens alike after layer",
+        ),
+        rows,
+    )
 
 
 def _models(target: str) -> Iterator[tuple[str, Trained]]:

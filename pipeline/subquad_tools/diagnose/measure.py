@@ -87,8 +87,11 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
     was_training = model.training
     model.eval()
     try:
-        watched = _watching(model, tuple({type(block) for block in model.blocks}))
-        with mixer_calls(model) as mixers, watched as blocks, torch.no_grad():
+        with (
+            mixer_calls(model) as mixers,
+            _watching(model, tuple({type(block) for block in model.blocks})) as blocks,
+            torch.no_grad(),
+        ):
             model(batch)
         if not mixers:
             raise PluginError(f"{type(model).__name__} has no token mixer to measure")
@@ -126,8 +129,9 @@ def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list
         for name, module in model.named_modules():  # what is around a module comes before it
             if name and isinstance(module, kinds) and not name.startswith(outer):
                 outer = (*outer, f"{name}.")
-                hook = module.register_forward_hook(partial(note, name), with_kwargs=True)
-                hooks.enter_context(hook)
+                hooks.enter_context(
+                    module.register_forward_hook(partial(note, name), with_kwargs=True)
+                )
         yield calls
 
 
@@ -152,8 +156,9 @@ def _similarity(states: Tensor, real: Tensor) -> float:
         units = nn.functional.normalize(tokens[kept], dim=-1)
         count = len(units)
         if count > 1:
-            to_others = units.sum(0).square().sum() - units.square().sum()
-            values.append(float(to_others / (count * (count - 1))))
+            values.append(
+                float((units.sum(0).square().sum() - units.square().sum()) / (count * (count - 1)))
+            )
     return fmean(values) if values else math.nan
 
 
@@ -170,11 +175,12 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
         spectra.append(spectrum)
         ranks.append(float(torch.special.entr(shares).sum().exp()) / len(places))
     least = min(map(len, spectra))
-    singular_values = torch.stack([spectrum[:least] for spectrum in spectra]).mean(0)
     return Operator(
         layer=call.name,
         response=tuple(torch.stack(energies).mean(0).sqrt().tolist()),
-        singular_values=tuple(singular_values.tolist()),
+        singular_values=tuple(
+            torch.stack([spectrum[:least] for spectrum in spectra]).mean(0).tolist()
+        ),
         effective_rank=fmean(ranks),
     )
 
@@ -185,12 +191,15 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     """
     x = call.given[0][sample : sample + 1].detach()
     width = x.shape[2]
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
+    drawn = torch.randn(
+        width, min(probes, width), generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     directions = torch.linalg.qr(drawn)[0].T.to(x)  # orthonormal, (P, D)
     # (2, F, n): cosines and sines from frequency 0 to pi, together of norm 1
-    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
-    angles = torch.outer(omega, torch.arange(len(places), dtype=torch.float64))
+    angles = torch.outer(
+        torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64),
+        torch.arange(len(places), dtype=torch.float64),
+    )
     waves = torch.stack([angles.cos(), angles.sin()]).to(x.device) / math.sqrt(len(places))
     energy = waves.new_zeros(_FREQUENCIES)
     covariance = waves.new_zeros(len(places), len(places))
@@ -215,11 +224,15 @@ def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: T
             return tensor
         return tensor[sample].detach().expand(many, *tensor.shape[1:])
 
-    others = tree_map_only(Tensor, repeated, call.given[1:])
-    named = tree_map_only(Tensor, repeated, call.named)
     inputs = x.repeat(many, 1, 1).requires_grad_()
     with torch.enable_grad():
-        out = as_output(call.module(inputs, *others, **named)).out
+        out = as_output(
+            call.module(
+                inputs,
+                *tree_map_only(Tensor, repeated, call.given[1:]),
+                **tree_map_only(Tensor, repeated, call.named),
+            )
+        ).out
     ends = torch.zeros_like(out)
     ends[torch.arange(many, device=x.device), places] = direction
     (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)

@@ -87,9 +87,15 @@ def swap_command(
 
     parameters, own = _parted(settings)
     original = original_of(model, weights, data, own)
-    swaps = swaps_on(original, mixer, parameters, new_weights=new_weights)
     out = out or Path(f"swap-{Path(mixer).stem}")
-    compared = compare_swaps(original, swaps, part, out, samples, layer_samples)
+    compared = compare_swaps(
+        original,
+        swaps_on(original, mixer, parameters, new_weights=new_weights),
+        part,
+        out,
+        samples,
+        layer_samples,
+    )
     found = json_value({"model": model, "mixer": mixer, **compared})
     write_json(out / _FILE, found)
     pictures = draw_swaps(found, out)
@@ -106,7 +112,6 @@ def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
     own = [setting for setting in settings if "." in setting.partition("=")[0]]
     of_mixer = [setting for setting in settings if setting not in own]
-    parameters = {
+    return {
         str(override.path[0]): override.value for override in parse_overrides(of_mixer, Path.cwd())
-    }
-    return parameters, own
+    }, own

@@ -52,8 +52,9 @@ def original_of(
             raise ConfigError(f"{given}: {model} is a run, which has its own; leave it out")
         return Trained.of(Path(model), "best", device)
     named = {"init.from": weights, "dataset.params.path": data}
-    overrides = [*settings, *(f"{key}={value}" for key, value in named.items() if value)]
-    run = load_given(model, overrides).runs[0]
+    run = load_given(
+        model, [*settings, *(f"{key}={value}" for key, value in named.items() if value)]
+    ).runs[0]
     if run.experiment.init is None:
         raise ConfigError(f"{model}: says no weights to start from (init.from); give --weights")
     return Trained.before(run, device)
@@ -127,8 +128,9 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
         if run.place:
             ledgers.append(runs_root(run.folder) / OPENINGS)
         make_folder(out, exist_ok=True)
-        seal = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers)
-        split, notes = seal.open("subquad swap")
+        split, notes = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers).open(
+            "subquad swap"
+        )
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
         caveat = "the weights may have been trained on it"

@@ -25,16 +25,17 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     """What was kept of the original, a row for it and one for each swap; then the layers of the
     best one.
     """
-    text = fill_template(
-        "subquad_tools.swap",
-        "swaps.txt.j2",
-        one_line,
-        in_words=in_words,
-        as_written=as_written,
-        weight_gaps=weight_gaps,
-        **found,
-    )
-    for line in dict.fromkeys(text.splitlines()):
+    for line in dict.fromkeys(
+        fill_template(
+            "subquad_tools.swap",
+            "swaps.txt.j2",
+            one_line,
+            in_words=in_words,
+            as_written=as_written,
+            weight_gaps=weight_gaps,
+            **found,
+        ).splitlines()
+    ):
         print_line(line)
     swaps = found["swaps"]
     name = found["metric"]
@@ -57,8 +58,10 @@ def print_swaps(found: Mapping[str, Any]) -> None:
     best = choose(swaps, key=lambda swap: swap["metrics"][name])
     print_line()
     print_line(f"layers with {in_words(best['params']) or 'the defaults'}")
-    layers = [[error["layer"], *_error_cells([error])] for error in best["errors"]]
-    print_table(["layer", *_ERRORS.values()], layers)
+    print_table(
+        ["layer", *_ERRORS.values()],
+        [[error["layer"], *_error_cells([error])] for error in best["errors"]],
+    )
 
 
 def _metric(found: Mapping[str, Any]) -> Metric:
@@ -115,8 +118,16 @@ def draw_swaps(found: Mapping[str, Any], out: Path) -> list[Path]:
             x, y = curves.setdefault(in_words(others) or "defaults", ([], []))
             x.append(value)
             y.append(metric.scaled(swap["metrics"][name]))
-    level = metric.scaled(found["original"][name])
-    return [*written, draw_lines(curves, out / "scores.png", number, metric.with_unit, level)]
+    return [
+        *written,
+        draw_lines(
+            curves,
+            out / "scores.png",
+            number,
+            metric.with_unit,
+            metric.scaled(found["original"][name]),
+        ),
+    ]
 
 
 def _varied_number(params: Sequence[Mapping[str, Any]]) -> str | None:
