@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from subquad.cli.options import JSON
 from subquad.completion import kinds, plugins
 from subquad.errors import PluginError, escaped
 from subquad.output.terminal import print_json, print_line, print_table
@@ -43,7 +44,7 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 
 @click.command("list")
 @click.argument("kind", required=False, shell_complete=kinds)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
@@ -113,7 +114,7 @@ def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[
 @click.command("show")
 @click.argument("kind", metavar="[KIND]", shell_complete=plugins)
 @click.argument("name", required=False, metavar="NAME", shell_complete=plugins)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
@@ -290,7 +291,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 

@@ -313,13 +313,13 @@ _add_command(
 @submit_command.command(
     "status", params=[click.Argument(["job"], required=False), *_ADDRESS, _JSON]
 )
-def _status_command(job: str | None, address: str | None, insecure: bool, as_json: bool) -> None:
+def _status_command(job: str | None, as_json: bool, **where: Any) -> None:
     """Show the jobs of a cluster, or JOB alone.
 
     \b
     subquad submit status --address http://127.0.0.1:8265
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     chosen = [jobs.info(job)] if job else jobs.all()
     rows = [_row_of(info) for info in chosen]
     if as_json:
@@ -338,15 +338,15 @@ _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the j
 
 
 @submit_command.command("logs", params=[_JOB_ARGUMENT, _FOLLOW, *_ADDRESS])
-def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -> int:
+def _logs_command(job: str, follow: bool, **where: Any) -> int:
     """Print what JOB has said. With -f the exit code is the job's.
 
     \b
     subquad submit logs quickstart-3fa9c1 -f
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     if follow:
-        info = _followed(jobs, job, _reached(address, insecure), False)
+        info = _followed(jobs, job, _reached(**where), False)
     else:
         print_text(jobs.logs(job))
         info = jobs.info(job)
@@ -355,13 +355,13 @@ def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -
 
 
 @submit_command.command("stop", params=[_JOB_ARGUMENT, *_ADDRESS])
-def _stop_command(job: str, address: str | None, insecure: bool) -> None:
+def _stop_command(job: str, **where: Any) -> None:
     """Let JOB save its state, and end it.
 
     \b
     subquad submit stop quickstart-3fa9c1
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     info, ran = jobs.stop(job)
     before = "" if ran else "has ended before: "
     print_line(f"job {job}: {before}{info.status.value}")

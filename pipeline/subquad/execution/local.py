@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -161,7 +161,7 @@ class _Workers:
         theirs.close()
 
     @property
-    def watched(self) -> list[Connection | int]:
+    def watched(self) -> Sequence[Connection | int]:
         """What becomes ready when the first one asks, or any has ended."""
         alive = [process.sentinel for process in self._processes if process.is_alive()]
         return alive if self._hung_up else [self.pipe, *alive]

@@ -108,7 +108,7 @@ def _unusable(owner: Distribution) -> str:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.tags import parse_tag, sys_tags
 
-    wanted = owner.metadata.get("Requires-Python", "")
+    wanted = (owner.metadata.get_all("Requires-Python") or [""])[0]
     try:
         if not SpecifierSet(wanted).contains(
             ".".join(map(str, sys.version_info[:3])), prereleases=True
