@@ -8,8 +8,7 @@ from torch import nn
 
 from subquad.nn import Backbone, ModelOutput, TokenMixer
 from subquad.registry import resolve
-from subquad_tools.swap.compare import output_errors
-from subquad_tools.swap.settings import combinations
+from subquad_tools.swap.compare import combinations, output_errors
 from subquad_tools.swap.show import draw_swaps, print_swaps
 
 
