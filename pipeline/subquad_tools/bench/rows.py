@@ -5,7 +5,7 @@ comparison, and protocols, YAML files with both, one's own or beside a package's
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -316,18 +316,17 @@ class Protocol(SpeedSettings):
             of torch's attentions (`now_speed`, `now_memory`), None where none fits. Nothing without
             `over`.
         """
-        costs: dict[Any, np.ndarray] = {}
+        costs: dict[Any, np.ndarray] = defaultdict(lambda: np.full(2, np.nan))
         for speed in found["speeds"]:
             time = speed[f"{self.part}_us"] * speed["batch"] * speed["length"]
             costs[speed["mixer"], speed["length"]] = np.array([time, speed["peak_mib"]])
-        baselines = found["baselines"]
         columns = self.columns or {str(length): [length] for length in found["settings"]["lengths"]}
         lines = []
-        for name in dict.fromkeys(name for name, _ in costs):
+        for name in dict.fromkeys(speed["mixer"] for speed in found["speeds"]):
             for column, lengths in columns.items():
-                own = sum(costs.get((name, length), _UNKNOWN) for length in lengths)
-                base = sum(costs.get((self.over, length), _UNKNOWN) for length in lengths)
-                now = sum(costs.get((baselines.get(size), size), _UNKNOWN) for size in lengths)
+                own = sum(costs[name, length] for length in lengths)
+                base = sum(costs[self.over, length] for length in lengths)
+                now = sum(costs[found["baselines"].get(length), length] for length in lengths)
                 paper = (self._paper(name, column), self._paper(self.over, column))
                 line = {"mixer": name, "column": column, **_over("", own, base)}
                 if line["speed"]:
@@ -337,24 +336,17 @@ class Protocol(SpeedSettings):
     def _paper(self, name: str, column: str) -> np.ndarray:
         """Time and memory as printed."""
         printed = self.printed
-        values = {}
-        for table in published_tables():
-            for row in table.rows:
-                if (row.source, row.table, row.model, row.benchmark) == (
-                    printed.get("source"),
-                    printed.get("table"),
-                    name,
-                    column,
-                ):
-                    values[row.metric] = row.value
+        place = (printed.get("source"), printed.get("table"), name, column)
+        values = {
+            row.metric: row.value
+            for table in published_tables()
+            for row in table.rows
+            if (row.source, row.table, row.model, row.benchmark) == place
+        }
         time, speed, memory = (
             values.get(printed.get(key), np.nan) for key in ("time", "speed", "memory")
         )
         return np.array([1 / speed if "speed" in printed else time, memory])
-
-
-_UNKNOWN = np.full(2, np.nan)
-"""A time and a peak memory."""
 
 
 def _over(prefix: str, own: Any, base: Any) -> Measured:
