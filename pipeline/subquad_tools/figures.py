@@ -59,8 +59,7 @@ def draw_lines(
     axes = figure.add_subplot()
     count = len(lines)
     for index, (name, (x, y)) in enumerate(lines.items()):
-        colour = shade(index, count)
-        axes.plot(x, y, marker="o", markersize=3, color=colour, label=as_label(name))
+        axes.plot(x, y, marker="o", markersize=3, color=shade(index, count), label=as_label(name))
     is_whole = all(not value % 1 for x, _ in lines.values() for value in x)
     axes.xaxis.set_major_locator(MaxNLocator(integer=is_whole))
     if level is not None:

@@ -154,8 +154,8 @@ class _Workers:
         self._processes = list[BaseProcess]()
         for rank in range(group.resources.most):
             device = device_of(group.resources, rank, group.gpus)
-            place = (rank, group.resources, device, rendezvous, stop)
-            given = (*place, theirs if rank == 0 else None, dict(os.environ))
+            asking = theirs if rank == 0 else None
+            given = (rank, group.resources, device, rendezvous, stop, asking, dict(os.environ))
             self._processes.append(context.Process(target=_rank_main, args=given))
             self._processes[-1].start()
         theirs.close()

@@ -36,9 +36,9 @@ def _once(parts: Iterable[str], train: Iterable[str] = ()) -> Callable[[Any], An
         @wraps(method)
         def kept(self: StudyCosts, run: Run) -> Made:
             key = (method.__name__, settings_of(run, parts, train))
-            if key not in self.made:
-                self.made[key] = method(self, run)
-            return self.made[key]
+            if key not in self._made:
+                self._made[key] = method(self, run)
+            return self._made[key]
 
         return kept
 
@@ -49,7 +49,7 @@ class StudyCosts:
     """What is known of the data and models of a study before it is trained."""
 
     def __init__(self) -> None:
-        self.made: dict[Hashable, Any] = {}
+        self._made: dict[Hashable, Any] = {}
 
     @_once({"dataset"})
     def data(self, run: Run) -> tuple[Dataset, DataSpec]:

@@ -58,14 +58,16 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
     """
     if data is None:
         return GivenData(tuple(overrides))
-    others = [word for word in overrides if not word.startswith("dataset.params.")]
-    names, is_axis = named_datasets(target, others)
+    names, is_axis = named_datasets(
+        target, [word for word in overrides if not word.startswith("dataset.params.")]
+    )
     reader, is_other = _reader(names)
     path, called = import_target(reader.found, _plugin(reader).from_python)(data, data_root())
     name = reader.found.full_name
     place = f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}"
-    words = (*([place] if is_other else ()), *overrides, f"dataset.params.path={path}")
-    return GivenData(words, called)
+    return GivenData(
+        (*([place] if is_other else ()), *overrides, f"dataset.params.path={path}"), called
+    )
 
 
 def _reader(names: Sequence[str]) -> tuple[Resolved, bool]:

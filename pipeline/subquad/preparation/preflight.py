@@ -132,8 +132,7 @@ def check_parts(study: Study, *, writes: bool = True) -> None:
                 specs[data] = checked_dataset(run).describe()
             spec = specs[data]
             # its mixers now know their longest sequence; the weights it starts from must fit it
-            model = build_model(run, spec, build_task(run, spec).num_outputs)
-            start_from(model, run.experiment)
+            start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
 
 
 @contextmanager

@@ -49,8 +49,9 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     """
     if study.match != PARAMETERS:
         return study
-    references = [reference_of(run, study.runs) for run in study.runs]
-    pairs = list(zip(study.runs, references, strict=True))
+    pairs = list(
+        zip(study.runs, [reference_of(run, study.runs) for run in study.runs], strict=True)
+    )
     if all(run.labels["mixer"] == reference.labels["mixer"] for run, reference in pairs):
         raise ConfigError(
             "match: parameters: has no effect on one mixer; give several, or match=null"

@@ -57,8 +57,10 @@ def attach(address: str) -> None:
     if ray.is_initialized():
         return
     place = _place_of(address)
-    known = (os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH"))
-    if any(known) or Path("~/.ray/auth_token").expanduser().exists():
+    if (
+        any((os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")))
+        or Path("~/.ray/auth_token").expanduser().exists()
+    ):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     forget_token()
     ours = {name: value for name, value in os.environ.items() if name.startswith("SUBQUAD_")}

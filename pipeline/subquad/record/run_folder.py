@@ -63,8 +63,7 @@ class RunFolder:
                 f"{self.path}: must lie below a folder `runs`, as its checkpoints are in "
                 f"{self.storage}/runs/..."
             )
-        place = self.path.relative_to(runs.parent)
-        kept = place_at(self.storage).joinpath(*place.parts)
+        kept = place_at(self.storage).joinpath(*self.path.relative_to(runs.parent).parts)
         if disk.hold(kept):
             disk.refuse_links(kept)
         return kept

@@ -70,10 +70,9 @@ def _do(
     files: Any = cast("UPath", place).fs
     if not files.async_impl:
         return getattr(files, name)(*given, **more)
-    operation = getattr(files, f"_{name}")
     limit = seconds or SECONDS
     try:
-        return sync(files.loop, operation, *given, timeout=limit, **more)
+        return sync(files.loop, getattr(files, f"_{name}"), *given, timeout=limit, **more)
     except FSTimeoutError as error:
         raise TimeoutError(f"no answer within {limit:.0f} s") from error
 
@@ -248,8 +247,14 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     more = {}
     if source.protocol not in STORES:
         more["callback"] = Counted(str(source), size)
-    expected = size or 60 * SECONDS * _SLOWEST
-    _do(source, "get_file", source.path, str(target), seconds=SECONDS + expected / _SLOWEST, **more)
+    _do(
+        source,
+        "get_file",
+        source.path,
+        str(target),
+        seconds=SECONDS + (size or 60 * SECONDS * _SLOWEST) / _SLOWEST,
+        **more,
+    )
 
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "Last-Modified")

@@ -190,8 +190,7 @@ def _study(folder: Path, final: bool) -> About:
     states = (_state(find_file(Result, run), final) for run in reversed(runs_below(folder)))
     last = "finished"
     for state in states:  # what has not begun stands last
-        known = state if state in _STATES else "killed"
-        last = max(last, known, key=_STATES.index)
+        last = max(last, state if state in _STATES else "killed", key=_STATES.index)
         if last == "running":
             break
     return About(last, {}, {"subquad.kind": "study"})

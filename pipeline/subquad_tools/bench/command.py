@@ -190,8 +190,10 @@ def _kernels(rows: tuple[str, ...], as_json: bool, as_markdown: bool, **settings
 
     _refuse_two_forms(as_json, as_markdown)
     chosen, left_out = choose_mixers(rows)
-    settings_read = SpeedSettings.read(settings, "options")
-    found = {"what": "kernels", **time_kernels(chosen, settings_read, left_out)}
+    found = {
+        "what": "kernels",
+        **time_kernels(chosen, SpeedSettings.read(settings, "options"), left_out),
+    }
     records = [{**row, "star": "*" if row["chosen"] else ""} for row in found["kernels"]]
     _print(
         found,
