@@ -344,7 +344,7 @@ class Protocol(SpeedSettings):
             if (row.source, row.table, row.model, row.benchmark) == place
         }
         time, speed, memory = (
-            values.get(printed.get(key), np.nan) for key in ("time", "speed", "memory")
+            values.get(printed.get(key, ""), np.nan) for key in ("time", "speed", "memory")
         )
         return np.array([1 / speed if "speed" in printed else time, memory])
 
