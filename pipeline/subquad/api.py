@@ -164,10 +164,9 @@ def train(
     with given.named():
         study = session.begin(study)
     _refuse_interrupted(drive(study, Display(None), session.executor).signum, study.folder)
-    results = []
-    for run in study.runs:
-        result = read_json(run.folder / RESULT) or {}
-        results.append({"folder": str(run.folder), **result})
+    results = [
+        {"folder": str(run.folder), **(read_json(run.folder / RESULT) or {})} for run in study.runs
+    ]
     return Results(results, study.folder)
 
 
@@ -266,11 +265,11 @@ def datasets(
         given = given_data(name, overrides, data)
         study = load_given(name, given.overrides, resolve=resolve_unrun)
         check_paths(study)
-        runs = {run.dataset_label: run for run in reversed(study.runs)}
         opened: dict[str, Dataset] = {}
-        for label, run in reversed(runs.items()):
-            with given.named(), naming(run, study):
-                opened[label] = checked_dataset(run)
+        for run in study.runs:
+            if run.dataset_label not in opened:
+                with given.named(), naming(run, study):
+                    opened[run.dataset_label] = checked_dataset(run)
         return opened
     if data is not None:
         raise UserError(f"data: {name} is a data set; give an experiment or a recipe")

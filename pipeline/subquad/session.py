@@ -119,8 +119,9 @@ class Session:
 
         self.executor.preflight(study)
         if study.match:
-            costs = self.executor.there(StudyCosts, study.runs[0].experiment.resources)
-            study = equal_size(study, costs)
+            study = equal_size(
+                study, self.executor.there(StudyCosts, study.runs[0].experiment.resources)
+            )
         return start(study, self.root)
 
     def prepare(self, study: Study, settings: Settings, **more: Any) -> Prepared:

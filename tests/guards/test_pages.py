@@ -35,8 +35,7 @@ from subquad.registry import find_plugins, recipes, resolve
 from subquad.reports.published import _read as read_published
 from subquad.space import find_space
 from subquad.space.files import parse_space
-from subquad_tools.bench.protocol import Protocol
-from subquad_tools.bench.rows import choose_mixer
+from subquad_tools.bench.rows import Protocol, choose_mixer
 
 pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
 

@@ -18,16 +18,18 @@ from subquad.nn.kernels import using
 from subquad.plugin import Config, Facts
 from subquad.record.trust import give
 from subquad.registry import blocked, find_plugins
-from subquad_tools.bench import calibrate, clock, mixers, timed
-from subquad_tools.bench.calibrate import calibrate as measured_anew
+from subquad_tools.bench import clock, mixers, timed
 from subquad_tools.bench.clock import one_thread, roofline, seconds
-from subquad_tools.bench.mixers_command import _notes, _table, as_markdown_text
+from subquad_tools.bench.command import as_markdown_text, mixers_table, notes_of
+from subquad_tools.bench.mixers import calibrate as measured_anew
 from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer, choose_mixers
 from subquad_tools.bench.timed import BASELINE, timed_attention
 
 
 def markdown_lines(found, chosen) -> list[str]:
-    return as_markdown_text([_table(found)], _notes(found, chosen)).splitlines()
+    return as_markdown_text(
+        [mixers_table(found)], notes_of("mixers", found, chosen=chosen)
+    ).splitlines()
 
 
 def changed(settings, **values):
@@ -82,9 +84,9 @@ def _small_machine(monkeypatch):
     best = {"gflops": 1.0, "gbytes": 2.0, "size": 2048, "device": "CPU", "torch": "2"}
     monkeypatch.setattr(mixers, "roofline", lambda device, dtype: best)
     monkeypatch.setattr(clock, "SHORTEST_BLOCK", 1e-6)
-    monkeypatch.setattr(calibrate, "CALIBRATED", TINY)
+    monkeypatch.setattr(mixers, "CALIBRATED", TINY)
     fields = {"calibrated": True, "length": 2048, "measured": 0.36, "known": 0.35}
-    monkeypatch.setattr(calibrate, "calibrate", lambda mixer, left_out: fields)
+    monkeypatch.setattr(mixers, "calibrate", lambda mixer, left_out: fields)
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
@@ -354,7 +356,7 @@ def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors
     assert measured["calibrated"] == (abs(measured["measured"] / measured["known"] - 1) <= 0.15)
     for calibrated in (True, False):
         told = {"calibrated": calibrated, "length": 2048, "measured": 0.36, "known": 0.35}
-        monkeypatch.setattr(calibrate, "calibrate", lambda mixer, left_out, told=told: told)
+        monkeypatch.setattr(mixers, "calibrate", lambda mixer, left_out, told=told: told)
         found = time_mixers([agf, choose_mixer("identity")], TINY)
         assert [row["mixer"] for row in found["published"]] == ["agf:order=2"]
         assert [time["length"] for time in found["published"][0]["times"]] == (
@@ -364,7 +366,7 @@ def test_published_forms_are_compared_only_where_they_are_as_fast_as_the_authors
         assert ("published over agf:order=2: forward and with backward " in line) == calibrated
         assert ("reference not calibrated" in line) != calibrated
     speeds = {(speed["mixer"], speed["length"]): speed["both_ratio"] for speed in found["speeds"]}
-    faster = calibrate._times_faster(
+    faster = mixers._times_faster(
         *(
             {**speed, "length": 8}
             for speed in found["speeds"]
@@ -380,10 +382,10 @@ def test_a_form_that_cannot_be_calibrated_ends_nothing(monkeypatch):
     def fails(mixer, left_out):
         raise PluginError("no")
 
-    monkeypatch.setattr(calibrate, "calibrate", fails)
+    monkeypatch.setattr(mixers, "calibrate", fails)
     found = time_mixers([choose_mixer("agf")], TINY)
     assert found["skipped"] == ["agf published, to be calibrated at length 2048: no"]
-    assert found["published"] == [{"mixer": "agf", **calibrate._UNKNOWN, "times": []}]
+    assert found["published"] == [{"mixer": "agf", **mixers._UNKNOWN, "times": []}]
 
 
 def test_nothing_is_known_of_the_authors_code_in_half_precision():

@@ -9,7 +9,7 @@ from subquad.errors import ConfigError
 from subquad.registry import recipes
 from subquad.reports.published import published_tables
 from subquad_tools.bench import clock, mixers
-from subquad_tools.bench.protocol import Protocol
+from subquad_tools.bench.rows import Protocol
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from subquad.nn.kernels import REFERENCE
 from subquad_tools.bench import clock
 from subquad_tools.bench.kernels import time_kernels
 from subquad_tools.bench.mixers import time_mixers
-from subquad_tools.bench.protocol import Protocol
-from subquad_tools.bench.rows import LeftOut, SpeedSettings, choose_mixer
+from subquad_tools.bench.rows import LeftOut, Protocol, SpeedSettings, choose_mixer
 
 TINY = SpeedSettings(lengths=(8, 16), dim=8, heads=2, tokens=32, rounds=1, published=False)
 

@@ -8,10 +8,8 @@ from torch import nn
 
 from subquad.nn import Backbone, ModelOutput, TokenMixer
 from subquad.registry import resolve
-from subquad_tools.swap.draw import draw_swaps
-from subquad_tools.swap.errors import output_errors
-from subquad_tools.swap.settings import combinations
-from subquad_tools.swap.text import print_swaps
+from subquad_tools.swap.compare import combinations, output_errors
+from subquad_tools.swap.show import draw_swaps, print_swaps
 
 
 class Scaled(TokenMixer):

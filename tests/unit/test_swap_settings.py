@@ -17,8 +17,7 @@ from subquad.experiment.refusals import validated
 from subquad.plugin import Config, MixerPlugin, Not, param
 from subquad.registry import find_plugins, resolve
 from subquad.trained.model import Trained
-from subquad_tools.swap.errors import output_errors
-from subquad_tools.swap.settings import carried, combinations, swaps_of
+from subquad_tools.swap.compare import carried, combinations, output_errors, swaps_of
 
 MIXERS = [found.name for found in find_plugins("mixer") if found.distribution == "subquad"]
 RECALL = """

@@ -6,19 +6,18 @@ import re
 import shlex
 from collections.abc import Callable
 from importlib.metadata import version
-from importlib.resources import files
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import click
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from subquad.cli.job import refuse_secrets
 from subquad.completion import settings, targets
 from subquad.errors import ConfigError
 from subquad.experiment import Study, load_given
 from subquad.experiment.components import resolve_unrun
+from subquad.output.markup import fill_template
 from subquad.output.terminal import print_text
 from subquad.record.files import write_output
 
@@ -45,24 +44,27 @@ _NAMES = _Matching(
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every kind of cluster takes."""
-    parts = [
-        click.argument("target", metavar="EXPERIMENT", shell_complete=targets),
-        click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=settings),
-        click.option("--name", type=_NAMES, help="Name of the job. Default: the experiment's."),
-        click.option(
-            "--workers-per-node",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="Training processes on each node.",
-        ),
-        click.option(
-            "--output",
-            type=click.Path(dir_okay=False, path_type=Path),
-            help="File. Default: the terminal.",
-        ),
-    ]
-    for part in reversed(parts):
+    for part in reversed(
+        [
+            click.argument("target", metavar="EXPERIMENT", shell_complete=targets),
+            click.argument(
+                "overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=settings
+            ),
+            click.option("--name", type=_NAMES, help="Name of the job. Default: the experiment's."),
+            click.option(
+                "--workers-per-node",
+                type=click.IntRange(min=1),
+                default=1,
+                show_default=True,
+                help="Training processes on each node.",
+            ),
+            click.option(
+                "--output",
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="File. Default: the terminal.",
+            ),
+        ]
+    ):
         command = part(command)
     return command
 
@@ -123,9 +125,16 @@ def _kuberay(**given: Any) -> None:
             "with them: give an address, as in "
             "resources.storage=s3://BUCKET/PREFIX"
         )
-    image = given["image"] or f"subquad:{version('subquad')}"
-    uri = study.runs[0].experiment.tracking.address
-    _write("kuberay.yaml.j2", study, given | {"image": image, "text": study.text, "tracking": uri})
+    _write(
+        "kuberay.yaml.j2",
+        study,
+        given
+        | {
+            "image": given["image"] or f"subquad:{version('subquad')}",
+            "text": study.text,
+            "tracking": study.runs[0].experiment.tracking.address,
+        },
+    )
 
 
 @_render.command("slurm")
@@ -162,23 +171,12 @@ def _slurm(**given: Any) -> None:
 
 def _write(template: str, study: Study, given: dict[str, Any]) -> None:
     refuse_secrets(study)
-    name = given["name"] or re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")[:47].strip(
-        "-"
-    )
+    plain = re.sub(r"[^a-z0-9]+", "-", study.name.lower()).strip("-")
+    name = given["name"] or plain[:47].strip("-")
     if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{study.name!r} gives no name for a cluster: choose one with --name")
-    environment = Environment(
-        loader=FunctionLoader(
-            lambda name: (files("subquad") / "templates_cluster" / name).read_text("utf-8")
-        ),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    text = environment.get_template(template).render(
-        given | _sizes(study, given["workers_per_node"]) | {"name": name}
-    )
+    values = given | _sizes(study, given["workers_per_node"]) | {"name": name}
+    text = fill_template("subquad", f"templates_cluster/{template}", str, **values)
     if given["output"]:
         write_output(given["output"], text)
     else:
@@ -188,13 +186,10 @@ def _write(template: str, study: Study, given: dict[str, Any]) -> None:
 def _sizes(study: Study, per_node: int) -> dict[str, int]:
     """How many nodes, and what of each; a study's runs use the cluster one after the other."""
     requested = [run.experiment.resources for run in study.runs]
-    fewest, most = (
-        min(resources.fewest for resources in requested),
-        max(resources.most for resources in requested),
-    )
+    most = max(resources.most for resources in requested)
     each = min(per_node, most)
     return {
-        "fewest": ceil(fewest / each),
+        "fewest": ceil(min(resources.fewest for resources in requested) / each),
         "most": ceil(most / each),
         "cpus": ceil(each * max(resources.cpus_per_worker for resources in requested)),
         "gpus": ceil(each * max(resources.gpus_per_worker for resources in requested)),

@@ -10,8 +10,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,24 +43,17 @@ def fill_job(
     (folder / JOB).mkdir(parents=True)
     add_wheels(wheels, folder)
     check_packages(folder)
-    with _importable(folder):
+    sys.path.insert(0, str(folder))  # its plugins are found before those that are installed here
+    try:
         study = _study_of(base, given, folder)
         job = f"{study.name if study else 'resume'}-{secrets.token_hex(3)}"
         words = _words(base, given, folder, study, job)
+    finally:
+        sys.path.remove(str(folder))
     if study:
         return job, words, study.runs[0].experiment.resources.storage
     storage, _, _ = given["run"].rpartition("/runs/")
     return job, words, storage or None
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    """Plugins of the folder are found in this process, before those that are installed here."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
 
 
 def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> Study | None:
@@ -79,8 +72,9 @@ def _study_of(base: click.Command, given: Mapping[str, Any], folder: Path) -> St
     searching = base is tune_command
     own, options = given["overrides"], dict[str, Any]()
     if searching:
-        settings = {name: value for name, value in _chosen(given).items() if name != "jobs"}
-        own, options = search_options(own, settings)
+        own, options = search_options(
+            own, {name: value for name, value in _chosen(given).items() if name != "jobs"}
+        )
     study = load_given(given["target"], own)
     refuse_secrets(study)
     for run in study.runs:  # so that what is fetched of them may ask these places
@@ -124,9 +118,8 @@ def refuse_secrets(study: Study) -> None:
         for key, value in flatten(run.experiment.model_dump(mode="json")).items():
             if without_secrets(value, key) != value:
                 raise ConfigError(
-                    f"{key}: holds a secret, which would be sent and kept in run "
-                    "folders; set it in the environment "
-                    "of the cluster's nodes, as in MLFLOW_TRACKING_PASSWORD"
+                    f"{key}: holds a secret, which would be sent and kept in run folders; set it "
+                    "in the environment of the cluster's nodes, as in MLFLOW_TRACKING_PASSWORD"
                 )
 
 
@@ -138,12 +131,13 @@ def _words(
     """
     words = [str(base.name)]
     if study:
-        words += [f"jobs/{job}/experiment.yaml"]
         words += [
-            text for text in given["overrides"] if base is tune_command and is_of_search(text)
+            f"jobs/{job}/experiment.yaml",
+            *(filter(is_of_search, given["overrides"]) if base is tune_command else ()),
         ]
+    chosen = _chosen(given)
     for param in base.params:
-        value = _chosen(given).get(str(param.name))
+        value = chosen.get(str(param.name))
         if value is None:
             continue
         if isinstance(param, click.Argument):
@@ -151,19 +145,19 @@ def _words(
         elif value is True:
             words.append(param.opts[0])
         else:
-            for address in value if isinstance(value, tuple) else (value,):
-                words += [param.opts[0], _sent(str(address), folder, job)]
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [param.opts[0], _sent(str(each), folder, job)]
     return words
 
 
 def _sent(value: str, folder: Path, job: str) -> str:
     """An option's value, with each space or list of points that is a file here sent along."""
-    parts = value.split("+")
-    for number, part in enumerate(parts):
-        if part.endswith((".yaml", ".yml")) and Path(part).is_file():
-            parts[number] = (
-                f"jobs/{job}/{add_file(Path(part).name, Path(part).read_bytes(), folder)}"
-            )
+    parts = []
+    for part in value.split("+"):
+        path = Path(part)
+        if path.suffix in (".yaml", ".yml") and path.is_file():
+            part = f"jobs/{job}/{add_file(path.name, path.read_bytes(), folder)}"
+        parts.append(part)
     return "+".join(parts)
 
 
@@ -210,12 +204,12 @@ def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
             return main([*words])
         code, place = _watched(driver, place)
         if code >= 0:
-            break
+            return code
         name = signal.Signals(-code).name
         print_line(f"the driver was killed by {name}; another one goes on", err=True)
         if place:
             words = ["resume", place]
-    return code if code >= 0 else 128 - code
+    return 128 - code
 
 
 _MOST_STARTS = 10

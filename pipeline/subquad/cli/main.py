@@ -51,8 +51,9 @@ class _Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _VERBS:
-            module = importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}")
-            return getattr(module, f"{cmd_name}_command")
+            return getattr(
+                importlib.import_module(f"subquad.cli.{_VERBS[cmd_name][0]}"), f"{cmd_name}_command"
+            )
         from subquad.registry import choose_plugin, load_command
 
         found = _of_plugins().get(cmd_name)
@@ -170,13 +171,13 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError):
         module = error.name or "subquad"
         if not module.startswith("subquad"):
-            needs = f"this needs {module}, which is not installed: pip install 'subquad[all]'"
-            return _failed(needs, 2)
+            return _failed(
+                f"this needs {module}, which is not installed: pip install 'subquad[all]'", 2
+            )
     if isinstance(error, OSError) and error.filename:  # what the system refuses to do with a file
         return _failed(f"{escaped(error.filename)}: {error.strerror}", 2)
-    kind = type(error).__name__
     text = escaped(" ".join(str(error).split()), UserError.longest)
-    return _failed(f"unexpected {kind}: {text} (--debug shows where)", 1)
+    return _failed(f"unexpected {type(error).__name__}: {text} (--debug shows where)", 1)
 
 
 def _failed(message: str, code: int) -> int:
@@ -197,8 +198,7 @@ def _refuse_strange(words: list[str]) -> None:
     for word in words:
         first, _, _ = word.partition(os.sep)
         is_code = ".py:" in word and first not in ("", ".", "..")
-        means = word.startswith("-") or "=" in first or is_code
-        if means and os.path.lexists(word):
+        if (word.startswith("-") or "=" in first or is_code) and os.path.lexists(word):
             raise UserError(f"{word}: a file or folder here has this name; for that write ./{word}")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from subquad.cli.options import JSON
 from subquad.completion import kinds, plugins
 from subquad.errors import PluginError, escaped
 from subquad.output.terminal import print_json, print_line, print_table
@@ -43,7 +44,7 @@ _FILES: tuple[FileKind, ...] = get_args(FileKind)
 
 @click.command("list")
 @click.argument("kind", required=False, shell_complete=kinds)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what is installed: all of it, or one KIND.
 
@@ -55,7 +56,7 @@ def list_command(kind: str | None, as_json: bool) -> None:
     subquad list mixers
     """
     chosen = kind_of(kind) if kind else None
-    rows = [row for row in (*_plugin_rows(), *_file_rows()) if chosen in (None, row["kind"])]
+    rows = [row for row in _rows() if chosen in (None, row["kind"])]
     faults = [*metadata_faults()]
     for file in _FILES:
         if chosen in (None, file):
@@ -70,32 +71,30 @@ def list_command(kind: str | None, as_json: bool) -> None:
     cells: list[list[str]] = []
     notes: list[str] = []
     for row in rows:
+        note = row["note"]
         texts = {
             **row,
+            "name": f"{row['name']} †" if note else row["name"],
             "what it is": row["summary"] or row["target"],
             "from": f"{row['distribution']} {row['version']}",
         }
-        if row["note"]:
-            texts["name"] += " †"
-            notes.append(_footnote(row))
         cells.append([texts[column] for column in columns])
+        if note:
+            says_whose = " is offered by " in note
+            whose = "" if says_whose else f"{row['kind']} {row['name']} ({row['distribution']}): "
+            notes.append(f"{whose}{note}")
     print_table(columns, cells, cut="what it is")
     for note in dict.fromkeys([*notes, *faults]):
         print_line(f"† {note}")
 
 
-def _plugin_rows() -> Iterator[dict[str, Any]]:
+def _rows() -> Iterator[dict[str, Any]]:
     for found in find_plugins():
         if found.kind not in _FILES:
             reason = blocked(found.distribution)
             note = f"blocked: {reason}" if reason else clash(found)
-            constants = declared_constants(found)
-            yield _row(
-                found, note, str(constants.get("summary", "")), constants.get("complexity") or ""
-            )
-
-
-def _file_rows() -> Iterator[dict[str, Any]]:
+            said = declared_constants(found)
+            yield _row(found, note, str(said.get("summary", "")), said.get("complexity") or "")
     for kind in _FILES:
         unique = recipes(kind)
         for file in yaml_files(kind):
@@ -104,21 +103,18 @@ def _file_rows() -> Iterator[dict[str, Any]]:
 
 
 def _row(found: Found, note: str | None, summary: str, grows: str = "") -> dict[str, Any]:
-    own = {key: getattr(found, key) for key in ("kind", "name", "distribution", "version")}
-    return own | {"target": found.target, "summary": summary, "grows": grows, "note": note}
-
-
-def _footnote(row: dict[str, Any]) -> str:
-    note = row["note"]
-    if " is offered by " in note:
-        return note
-    return f"{row['kind']} {row['name']} ({row['distribution']}): {note}"
+    return {key: getattr(found, key) for key in ("kind", "name", "distribution", "version")} | {
+        "target": found.target,
+        "summary": summary,
+        "grows": grows,
+        "note": note,
+    }
 
 
 @click.command("show")
 @click.argument("kind", metavar="[KIND]", shell_complete=plugins)
 @click.argument("name", required=False, metavar="NAME", shell_complete=plugins)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def show_command(kind: str, name: str | None, as_json: bool) -> None:
     """Show one plugin: its parameters, what it claims, its paper.
 
@@ -133,25 +129,26 @@ def show_command(kind: str, name: str | None, as_json: bool) -> None:
     subquad show experiment
     """
     others = list[str]()
-    if name is None and not _is_kind(kind):
-        name, (kind, *others) = kind, _kinds_with(kind)
-    chosen: str = kind_of(kind, also=("experiment",))
+    try:
+        chosen: str = kind_of(kind, also=("experiment",))
+    except PluginError:
+        if name is not None:
+            raise
+        name, (chosen, *others) = kind, _kinds_with(kind)
     if chosen == "experiment":
         return _show_experiment(name, as_json)
     if name is None:
         raise PluginError(f"which {chosen}? `{to_paste('list', chosen)}` shows what is installed")
-    _show(chosen, name, as_json)
+    if chosen in _FILES:
+        _show_file(chosen, name, as_json)
+    else:
+        with stdout_to_stderr():
+            resolved = resolve(kind_of(chosen), name)
+        _show_plugin(resolved, as_json)
     if not as_json:
         for other in others:
             print_line(f"there is also a {other} of this name: {to_paste('show', other, name)}")
     return None
-
-
-def _is_kind(word: str) -> bool:
-    try:
-        return bool(kind_of(word, also=("experiment",)))
-    except PluginError:
-        return False
 
 
 def _kinds_with(name: str) -> list[str]:
@@ -165,21 +162,13 @@ def _kinds_with(name: str) -> list[str]:
     rows = [found for found in find_plugins() if found.kind not in (*_FILES, "command")]
     for kind in _FILES:
         rows += yaml_files(kind)
-    kinds = [row.kind for row in rows if name in (row.name, row.full_name)]
+    kinds = dict.fromkeys(row.kind for row in rows if name in (row.name, row.full_name))
     if kinds:
-        return list(dict.fromkeys(kinds))
+        return [*kinds]
     hint = did_you_mean(name, [*[row.name for row in rows], *get_args(Kind), "experiment"])
     raise PluginError(
         escaped(f"nothing is called {name!r}{hint} (`subquad list` shows what is installed)")
     )
-
-
-def _show(chosen: str, name: str, as_json: bool) -> None:
-    if chosen in _FILES:
-        return _show_file(chosen, name, as_json)
-    with stdout_to_stderr():
-        resolved = resolve(kind_of(chosen), name)
-    return _show_plugin(resolved, as_json)
 
 
 def _show_experiment(name: str | None, as_json: bool) -> None:
@@ -192,8 +181,13 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
     rows = describe_config(Experiment)
     free = [row.name for row in rows if not decides_numbers(row.name)]
     if as_json:
-        entries = [{**asdict(row), "decides_numbers": row.name not in free} for row in rows]
-        return print_json({"parameters": entries})
+        return print_json(
+            {
+                "parameters": [
+                    {**asdict(row), "decides_numbers": row.name not in free} for row in rows
+                ]
+            }
+        )
     _print_parameters(rows)
     print_line()
     return print_line(f"These decide no numbers: {', '.join(free)}")
@@ -202,19 +196,10 @@ def _show_experiment(name: str | None, as_json: bool) -> None:
 def _show_file(kind: FileKind, name: str, as_json: bool) -> None:
     file = recipe(name, kind)
     if as_json:
-        return print_json(
-            {
-                "kind": kind,
-                "name": file.name,
-                "distribution": file.distribution,
-                "version": file.version,
-                "path": str(file.path),
-                "text": file.text(),
-            }
-        )
-    text = file.text()
+        own = {key: getattr(file, key) for key in ("name", "distribution", "version")}
+        return print_json({"kind": kind, **own, "path": str(file.path), "text": file.text()})
     print_line(f"# {kind} {file.name}, {file.owner}, {file.path}")
-    for line in text.splitlines():
+    for line in file.text().splitlines():
         print_line(line)
 
 
@@ -224,31 +209,27 @@ def _show_plugin(resolved: Resolved, as_json: bool) -> None:
     origin = plugin_facts(resolved)
     parameters = describe_config(plugin.config)
     if as_json:
-        description = {
-            **origin,
-            "summary": plugin.summary,
-            "paper": plugin.paper,
-            "facts": facts,
-            "parameters": [asdict(row) for row in parameters],
-        }
-        return print_json(description)
+        return print_json(
+            {
+                **origin,
+                "summary": plugin.summary,
+                "paper": plugin.paper,
+                "facts": facts,
+                "parameters": [asdict(row) for row in parameters],
+            }
+        )
     print_line(f"{origin['kind']} {origin['name']}: {plugin.summary}")
-    owner = f"{origin['distribution']} {origin['version']}"
-    if resolved.source:
-        owner = "this file"
-    rows = [
-        ("distribution", owner),
-        ("plugin API", origin["api"]),
-        ("sha256", origin["sha256"] or "not recorded"),
-    ]
-    if plugin.paper:
-        rows.append(("paper", plugin.paper))
-    for key, value in facts.items():
-        rows.append((key.replace("_", " "), _words(key, value)))
+    owner = "this file" if resolved.source else f"{origin['distribution']} {origin['version']}"
+    rows = {
+        "distribution": owner,
+        "plugin API": origin["api"],
+        "sha256": origin["sha256"] or "not recorded",
+        **({"paper": plugin.paper} if plugin.paper else {}),
+        **{key.replace("_", " "): _words(key, value) for key, value in facts.items()},
+    }
     for name, params in getattr(plugin, "variants", {}).items():
-        given = [f"{key}={value}" for key, value in params.items()]
-        rows.append((f"variant {name}", ", ".join(given)))
-    print_table(("", ""), rows)
+        rows[f"variant {name}"] = ", ".join([f"{key}={value}" for key, value in params.items()])
+    print_table(("", ""), rows.items())
     if not parameters:
         return print_line("no parameters")
     print_line()
@@ -265,11 +246,8 @@ def _facts(plugin: Plugin) -> dict[str, Any]:
         needed = any(field.is_required() for field in plugin.config.model_fields.values())
         return asdict(plugin.facts if needed else plugin.facts_of(plugin.config()))
     common = {field.name for field in fields(Plugin)}
-    return {
-        field.name: getattr(plugin, field.name)
-        for field in fields(plugin)
-        if field.name not in common
-    }
+    names = [field.name for field in fields(plugin)]
+    return {name: getattr(plugin, name) for name in names if name not in common}
 
 
 def _words(key: str, value: Any) -> str:
@@ -283,22 +261,21 @@ def _words(key: str, value: Any) -> str:
 
 
 def _print_parameters(rows: list[ParameterRow]) -> None:
-    cells: list[tuple[str, ...]] = []
-    for row in rows:
-        meaning = row.meaning
-        if row.unit:
-            meaning += f" [{row.unit}]"
-        cell = (
-            row.name,
-            row.symbol,
-            row.value,
-            row.default_text,
-            row.search_text,
-            row.when,
-            meaning,
-        )
-        cells.append(cell)
-    print_table(("name", "symbol", "value", "default", "search", "when", "meaning"), cells)
+    print_table(
+        ("name", "symbol", "value", "default", "search", "when", "meaning"),
+        [
+            (
+                row.name,
+                row.symbol,
+                row.value,
+                row.default_text,
+                row.search_text,
+                row.when,
+                f"{row.meaning} [{row.unit}]" if row.unit else row.meaning,
+            )
+            for row in rows
+        ],
+    )
 
 
 @click.command("doctor")
@@ -313,7 +290,7 @@ def _print_parameters(rows: list[ParameterRow]) -> None:
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes at a time. Default: the number of cores."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: bool) -> int:
     """Import every installed plugin, or those of one KIND, each in a process of its own.
 
@@ -326,13 +303,14 @@ def doctor_command(kind: str | None, timeout: float, jobs: int | None, as_json: 
     """
     chosen = kind_of(kind) if kind else None
     check_environment()
-    examined = examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
-    reports = [_read(report) for report in examined]
+    reports = [
+        _read(report)
+        for report in examine(timeout, kind=chosen, jobs=jobs, done=None if as_json else _progress)
+    ]
     warnings = [*environment_warnings(), *wrong_versions()]
     if as_json:
         plugins: list[dict[str, Any]] = []
-        for report in reports:
-            plugin = asdict(report)
+        for plugin in map(asdict, reports):
             plugins.append(plugin.pop("found") | plugin)
         print_json({"plugins": plugins, "warnings": warnings})
     else:
@@ -356,11 +334,13 @@ def _progress(report: PluginHealth) -> None:
 
 
 def _print_health(reports: list[PluginHealth], warnings: list[str]) -> None:
-    cells = [
-        (report.status, report.found.kind, report.found.name, report.found.owner)
-        for report in reports
-    ]
-    print_table(("status", "kind", "name", "distribution"), cells)
+    print_table(
+        ("status", "kind", "name", "distribution"),
+        [
+            (report.status, report.found.kind, report.found.name, report.found.owner)
+            for report in reports
+        ],
+    )
     for report in reports:
         if report.reason:
             # a broken plugin's reason names it

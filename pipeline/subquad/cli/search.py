@@ -36,7 +36,6 @@ from subquad.record.files import json_value
 from subquad.record.names import WINNERS
 from subquad.reports import ReportDocument
 from subquad.reports.search_report import point_text, print_candidates, untuned
-from subquad.search.candidates import Candidate
 from subquad.search.fitting import Prepared
 from subquad.search.prepare import estimate, prepare
 from subquad.search.run import Ended, Watch, run
@@ -46,7 +45,7 @@ from subquad.search.search import (
     reopened,
     write_search,
 )
-from subquad.search.settings import Budget, Settings
+from subquad.search.settings import Settings
 from subquad.search.summary import PLOTS
 from subquad.search.timing import Timing
 from subquad.search.trial import Trial, Values
@@ -84,8 +83,9 @@ def start_search(
         else:
             _show_estimate(found)
         return 0
-    folder = write_search(prepared.search, session.root)
-    return _run_search(prepared, folder, session.executor, as_json=as_json)
+    return _run_search(
+        prepared, write_search(prepared.search, session.root), session.executor, as_json=as_json
+    )
 
 
 def resume_search(folder: Path, budget: str | None, executor: Executor, *, as_json: bool) -> int:
@@ -110,16 +110,9 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
     _opening(search, folder, console)
     reported: dict[tuple[str, str], int] = {}
     made: list[ReportDocument] = []
-
-    def say_trial(trial: Trial) -> None:
-        say(console, _trial_line(search, trial, reported))
-
-    def say_final(study: Study) -> None:
-        say(console, f"final study: {len(study.pending)} runs to do")
-
     watch = Watch(
-        trial=say_trial,
-        final=say_final,
+        trial=lambda trial: say(console, _trial_line(search, trial, reported)),
+        final=lambda study: say(console, f"final study: {len(study.pending)} runs to do"),
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
     )
@@ -128,33 +121,26 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
         ended = run(prepared, folder, watch, executor)
     if as_json:
         final = summary(*ended.final) if ended.final else None
-        values = {
-            **ended.summary,
-            "signal": ended.signum,
-            "final": final,
-        }
-        click.echo(json.dumps(json_value(values), default=str))
+        values = json_value({**ended.summary, "signal": ended.signum, "final": final})
+        click.echo(json.dumps(values, default=str))
     else:
         _show(ended, console, made)
     return _exit_code(ended, again)
 
 
 def _exit_code(ended: Ended, again: str) -> int:
-    outcome = None
-    if ended.final:
-        _, outcome = ended.final
-    is_complete = outcome is not None and not outcome.unfinished
-    if ended.signum and not is_complete:
+    outcome = ended.final and ended.final[1]
+    if ended.signum and (outcome is None or outcome.unfinished):
         name = signal.Signals(ended.signum).name
         raise Interrupted(ended.signum, f"stopped by {name}; go on with: {again}")
     candidates = ended.summary["candidates"]
     if outcome is None:
-        reasons: list[str] = []
-        for candidate in candidates:
-            label = candidate["label"]
-            reasons += [f"{label}: {text}" for text in candidate["reasons"]]
-        why = "; ".join(reasons) or "all were ended early"
-        raise TrainingFailed(f"no trial finished: {why}")
+        reasons = [
+            f"{candidate['label']}: {text}"
+            for candidate in candidates
+            for text in candidate["reasons"]
+        ]
+        raise TrainingFailed(f"no trial finished: {'; '.join(reasons) or 'all were ended early'}")
     if outcome.failed or outcome.unfinished:
         return 1
     return int(any(candidate["best"] is None for candidate in candidates))
@@ -164,38 +150,26 @@ def _opening(search: Search, folder: Path, console: Console) -> None:
     settings = search.settings
     candidates = search.candidates
     limit = settings.limit
-    whom = candidates[0].label
-    if len(candidates) > 1:
-        whom = f"each of {len(candidates)} candidates"
-    how = settings.sampler
-    if settings.pruner != "none":
-        how = f"{how} and {settings.pruner}"
-    where = short(folder)
-    what = f"searching {settings.space} with {how}"
-    say(console, f"{what}, at most {limit} for {whom}, in {where}")
-    if limit.unit == "trials":
-        for candidate in candidates:
-            _tell_small(candidate, limit, console)
+    whom = candidates[0].label if len(candidates) == 1 else f"each of {len(candidates)} candidates"
+    pruner = "" if settings.pruner == "none" else f" and {settings.pruner}"
+    what = f"searching {settings.space} with {settings.sampler}{pruner}"
+    say(console, f"{what}, at most {limit} for {whom}, in {short(folder)}")
+    by_seed = defaultdict[int, list[str]](list)
+    for candidate in candidates:
+        by_seed[candidate.run.experiment.train.seed].append(candidate.label)
+        size = candidate.space.size()
+        is_small = size is not None and candidate.space.dims and size < limit.amount
+        if limit.unit == "trials" and is_small:
+            say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
     if len(search.study.runs) > len(candidates):
-        by_seed = defaultdict[int, list[str]](list)
-        for candidate in candidates:
-            by_seed[candidate.run.experiment.train.seed].append(candidate.label)
         for seed, labels in by_seed.items():
-            names = ", ".join(labels)
-            say(console, f"trials have the study's first seed, {seed}: {names}")
-    dimensions = {candidate.label: candidate.space.dimensions for candidate in candidates}
-    timings = {candidate.label: candidate.timing for candidate in candidates}
-    _show_notes(settings.space, dimensions, timings, console)
-
-
-def _tell_small(candidate: Candidate, limit: Budget, console: Console) -> None:
-    """That a candidate's space is used up before the budget is."""
-    space = candidate.space
-    size = space.size()
-    if size is None or not space.dims:
-        return
-    if size < limit.amount:
-        say(console, f"{candidate.label} has {size} points, fewer than the budget has trials")
+            say(console, f"trials have the study's first seed, {seed}: {', '.join(labels)}")
+    _show_notes(
+        settings.space,
+        {candidate.label: candidate.space.dimensions for candidate in candidates},
+        {candidate.label: candidate.timing for candidate in candidates},
+        console,
+    )
 
 
 def _show_notes(
@@ -205,39 +179,29 @@ def _show_notes(
     console: Console,
 ) -> None:
     """Which candidates are not tuned, and what was measured; all by label."""
-    measured = {label: timing for label, timing in timings.items() if timing}
-    for text in [*untuned(space, dimensions), *_timing_lines(measured)]:
+    for text in [
+        *untuned(space, dimensions),
+        *_timing_lines({label: timing for label, timing in timings.items() if timing}),
+    ]:
         say(console, text)
 
 
 def _trial_line(search: Search, trial: Trial, reported: dict[tuple[str, str], int]) -> str:
-    if trial.state == "infeasible":
-        return _infeasible_line(trial, reported)
-    goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
-    parts: list[str] = [trial.state]
     best = trial.best
-    if best:
-        parts.append(f"validation {goal.printed.text(best.value)} at step {best.step}")
-    seconds = f"{trial.seconds:.1f} s"
-    parts.append(f"{trial.steps} steps, {seconds}")
-    parts.append(point_text(trial.point))
-    if trial.reason:
-        parts.append(trial.reason)
-    words = "; ".join(parts)
-    return f"{trial.candidate} {trial.number}: {words}"
-
-
-def _infeasible_line(trial: Trial, reported: dict[tuple[str, str], int]) -> str:
-    """A reason is told once for each candidate; the point lies in trial.json.
-
-    Args:
-        reported: candidates with reasons, and the trial with which each was told.
-    """
-    first = reported.setdefault((trial.candidate, trial.reason), trial.number)
-    reason = f"as {first}"
-    if first == trial.number:
-        reason = shorten(trial.reason, MAX_REASON)
-    return f"{trial.candidate} {trial.number}: infeasible; {reason}"
+    if trial.state == "infeasible":
+        # a reason is told once for each candidate; the point lies in trial.json
+        first = reported.setdefault((trial.candidate, trial.reason), trial.number)
+        told = f"as {first}" if first != trial.number else shorten(trial.reason, MAX_REASON)
+        return f"{trial.candidate} {trial.number}: infeasible; {told}"
+    goal = {candidate.label: candidate.goal for candidate in search.candidates}[trial.candidate]
+    parts = [
+        trial.state,
+        best and f"validation {goal.printed.text(best.value)} at step {best.step}",
+        f"{trial.steps} steps, {trial.seconds:.1f} s",
+        point_text(trial.point),
+        trial.reason,
+    ]
+    return f"{trial.candidate} {trial.number}: {'; '.join(filter(None, parts))}"
 
 
 def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> None:
@@ -248,13 +212,11 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
     for text in ended.drawn.left_out:
         say(console, f"not drawn: {text}")
     where = short(folder)
-    report = to_paste("report", where)
-    say(console, f"search  {where} (tables and pictures: {report})")
+    say(console, f"search  {where} (tables and pictures: {to_paste('report', where)})")
     if ended.final:
         for path in sorted((folder / WINNERS).glob("*.yaml")):
             winner = short(path)
-            train = to_paste("train", winner)
-            say(console, f"best    {winner} (runs as it is: {train})")
+            say(console, f"best    {winner} (runs as it is: {to_paste('train', winner)})")
     pictures = len(ended.drawn.files)
     if pictures:
         say(console, f"plots   {pictures} pictures in {short(folder / PLOTS)}")
@@ -262,11 +224,13 @@ def _show(ended: Ended, console: Console, reports: Sequence[ReportDocument]) -> 
         say(console, f"MLflow  {tracking_line(ended.tracking)}")
     if ended.final:
         say(console, "final study, the winners on the test split:")
-        space = found["settings"]["space"]
-        dimensions = {entry["label"]: entry["dimensions"] for entry in found["candidates"]}
-        _show_notes(space, dimensions, {}, console)
-        study, outcome = ended.final
-        tell(study, outcome, console, reports)
+        _show_notes(
+            found["settings"]["space"],
+            {entry["label"]: entry["dimensions"] for entry in found["candidates"]},
+            {},
+            console,
+        )
+        tell(*ended.final, console, reports)
 
 
 def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
@@ -274,16 +238,15 @@ def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
     lines: list[str] = []
     noisy: list[str] = []
     for label, timing in measured.items():
-        step = 1e3 * timing["step"]
-        evaluation = 1e3 * timing["evaluation"]
-        lines.append(f"{label}: timed at {step:.3g} ms a step, {evaluation:.3g} ms an evaluation")
+        step = f"{1e3 * timing['step']:.3g} ms a step"
+        lines.append(f"{label}: timed at {step}, {1e3 * timing['evaluation']:.3g} ms an evaluation")
         spread = timing["spread"]
         if spread > NOISY:
             noisy.append(f"{label} ({spread:.0%})")
     if noisy:
-        labels = ", ".join(noisy)
         lines.append(
-            f"steps took unequally long between rounds: {labels}; is something else running here?"
+            f"steps took unequally long between rounds: {', '.join(noisy)}; is something else "
+            "running here?"
         )
     return lines
 
@@ -291,14 +254,11 @@ def _timing_lines(measured: Mapping[str, Timing]) -> list[str]:
 def _show_estimate(found: Values) -> None:
     console = console_of()
     rows = found["candidates"]
-    some = "at least " if found["at_least"] else ""
+    some = ">= " if found["at_least"] else ""
     shown: list[Values] = []
     for row in rows:
-        trials = f"{row['trials']:,}"
-        if some:
-            trials = f">= {trials}"
         words = {
-            "trials": trials,
+            "trials": f"{some}{row['trials']:,}",
             "infeasible": f"{row['infeasible']} of {row['drawn']}",
             "hours": row["seconds"] / 3600,
         }
@@ -306,19 +266,18 @@ def _show_estimate(found: Values) -> None:
     show_table(shown, ESTIMATE, console)
     for row in rows:
         for point in row["points"]:
+            reason = point["infeasible"] and f"; infeasible: {point['infeasible']}"
             settings = point_text(point["point"])
-            text = f"{row['label']} {point['number']}: {settings}"
-            reason = point["infeasible"]
-            if reason:
-                text += f"; infeasible: {reason}"
-            say(console, text)
-    space = found["settings"]["space"]
-    dimensions = {row["label"]: row["dimensions"] for row in rows}
-    _show_notes(space, dimensions, {row["label"]: row["timing"] for row in rows}, console)
-    hours = found["seconds"] / 3600
+            say(console, f"{row['label']} {point['number']}: {settings}{reason or ''}")
+    _show_notes(
+        found["settings"]["space"],
+        {row["label"]: row["dimensions"] for row in rows},
+        {row["label"]: row["timing"] for row in rows},
+        console,
+    )
     say(
         console,
-        f"{some}{found['trials']} trials and {found['final_runs']} final runs, about "
-        f"{hours:.3g} hours of training with one worker, evaluations included; "
-        f"{found['gpu_hours']:.3g} GPU-hours",
+        f"{'at least ' if some else ''}{found['trials']} trials and {found['final_runs']} final "
+        f"runs, about {found['seconds'] / 3600:.3g} hours of training with one worker, "
+        f"evaluations included; {found['gpu_hours']:.3g} GPU-hours",
     )

@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from subquad.execution.drive import Outcome, drive
 from subquad.execution.executor import Executor
 from subquad.experiment import Run, Study
 from subquad.output.progress import Display
-from subquad.output.terminal import console_of, print_text
+from subquad.output.terminal import console_of, print_text, quantity
 from subquad.preparation.costs import StudyCosts
 from subquad.preparation.preflight import check_paths, naming
 from subquad.preparation.size import equal_size
@@ -62,9 +63,8 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = console_of(stderr=as_json)
     if not as_json:
-        left = len(study.pending)
-        runs = "run" if left == 1 else "runs"
-        say(console, f"{left} {runs} to do in {short(study.folder)}, {executor.words}")
+        left = quantity(len(study.pending), "run")
+        say(console, f"{left} to do in {short(study.folder)}, {executor.words}")
     again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
     with full_disks_named(again):
@@ -184,23 +184,15 @@ def show_costs(study: Study, *, as_json: bool) -> None:
     if as_json:
         facts = {"name": study.name, "study": not study.single, "experiment": study.text}
         click.echo(json.dumps({**facts, "runs": rows}))
-    else:
-        _print_costs(study, rows)
-
-
-def _print_costs(study: Study, rows: Sequence[dict]) -> None:
+        return
     print_text(f"{study.text}\n")
+    console = console_of()
     uncounted: set[str] = set()
-    shown: list[dict] = []
     for row in rows:
         flops = row["flops_per_step"]
-        if flops is not None:
-            flops *= row["steps"]
-        shown.append({**row, "flops": flops})
-        for reason in row["uncounted"]:
-            uncounted.add(f"{row['label']}: FLOPs not counted: {reason}")
-    console = console_of()
-    show_table(shown, COSTS, console)
+        row["flops"] = None if flops is None else flops * row["steps"]
+        uncounted |= {f"{row['label']}: FLOPs not counted: {why}" for why in row["uncounted"]}
+    show_table(rows, COSTS, console)
     for line in sorted(uncounted):
         say(console, line)
     say(console, "FLOPs: forward and backward over the global batch, element-wise work included")
@@ -212,24 +204,18 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Columns, console: Con
     for row in rows:
         texts: dict[str, str] = {}
         for title, (key, form, unknown) in columns.items():
-            value = row[key]
-            texts[title] = unknown if value is None else format(value, form)
+            texts[title] = unknown if row[key] is None else format(row[key], form)
         cells.append(texts)
     _, *numeric = columns
     print_cells(Table.of(cells, numeric), console)
 
 
 def _count(run: Run, costs: StudyCosts) -> dict:
-    dataset, _ = costs.data(run)
-    plan = make_plan(run.experiment, dataset)
-    cost = costs.cost(run)
+    plan = make_plan(run.experiment, costs.data(run)[0])
     return {
         "label": run.label,
         "samples": plan.num_samples,
         "steps": plan.total_steps,
         "steps_per_epoch": plan.steps_per_epoch,
-        "parameters": cost.parameters,
-        "flops_per_step": cost.flops_per_step,
-        "bytes_per_step": cost.bytes_per_step,
-        "uncounted": list(cost.uncounted),
+        **asdict(costs.cost(run)),
     }

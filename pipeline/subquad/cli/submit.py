@@ -8,7 +8,10 @@ import re
 import shlex
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from subquad.cli.job import RUN_OF_JOB, do_job, fill_job
-from subquad.cli.job_status import exit_code, job_row
 from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, UserError, escaped
@@ -124,13 +126,13 @@ def _connect(address: str | None, insecure: bool) -> Jobs:
 
 def _submitted(
     base: click.Command,
-    address: str | None,
-    insecure: bool,
     plugin: tuple[str, ...],
     detach: bool,
     root: str,
     into: Path,
     as_json: bool,
+    address: str | None,
+    insecure: bool,
     **given: Any,
 ) -> int:
     """Hand a command in as a job, and follow it. Returns the job's exit code."""
@@ -139,28 +141,29 @@ def _submitted(
         folder = Path(scratch, "job")
         archive = Path(scratch, "job.zip")
         job, words, storage = fill_job(folder, base, plugin, given)
-        below = (folder / JOB).rglob("*")
-        files = [path.name for path in below if path.is_file()]
         packages = check_packages(folder)
-        sent = ", ".join([*packages, *files])
+        files = [path.name for path in (folder / JOB).rglob("*") if path.is_file()]
         brought = [package for package in packages if package.startswith("subquad ")]
         subquad = brought[0].split()[1] if brought else version("subquad")
         jobs = _connect(address, insecure)
         size = pack(folder, archive) / 1e6
+        sent = ", ".join([*packages, *files])
         print_line(f"uploads {size:.1f} MB to {jobs.address}: {sent}", err=as_json)
-        call = ["submit", "_job", job, root, subquad, *words]
-        jobs.submit(archive, call, job, {"subquad": subquad, "command": shlex.join(words)})
+        jobs.submit(
+            archive,
+            ["submit", "_job", job, root, subquad, *words],
+            job,
+            {"subquad": subquad, "command": shlex.join(words)},
+        )
     print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
     again = _reached(address, insecure)
-    if detach:
-        follow = to_paste("submit", "logs", job, "-f", *again)
-        if as_json:
-            click.echo(json.dumps({"job": job}))
-        else:
-            print_line(f"follow it with: {follow}")
-        return 0
-    info = _followed(jobs, job, again, as_json)
-    return _report_outcome(jobs, info, into, storage, as_json)
+    if not detach:
+        return _report_outcome(jobs, _followed(jobs, job, again, as_json), into, storage, as_json)
+    if as_json:
+        click.echo(json.dumps({"job": job}))
+    else:
+        print_line(f"follow it with: {to_paste('submit', 'logs', job, '-f', *again)}")
+    return 0
 
 
 def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -173,8 +176,7 @@ def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if storage and "overrides" not in given:
         raise UserError(f"--root {root}: a run goes on where its own storage is; leave it out")
     if storage:
-        overrides = (*given["overrides"], *storage)
-        return _ROOT, {**given, "overrides": overrides}
+        return _ROOT, {**given, "overrides": (*given["overrides"], *storage)}
     if not root.startswith(("/", "~")):
         raise UserError(
             f"--root {root}: must be a whole path on the head node, as in /data/subquad or {_ROOT}"
@@ -184,12 +186,7 @@ def _placed(root: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _reached(address: str | None, insecure: bool) -> list[str]:
     """The options with which another command reaches the same cluster."""
-    options: list[str] = []
-    if address:
-        options += ["--address", address]
-    if insecure:
-        options += ["--insecure"]
-    return options
+    return [*(["--address", address] if address else ()), *(["--insecure"] if insecure else ())]
 
 
 def _followed(jobs: Jobs, job: str, again: Sequence[str], as_json: bool) -> JobDetails:
@@ -200,8 +197,7 @@ def _followed(jobs: Jobs, job: str, again: Sequence[str], as_json: bool) -> JobD
         follow = to_paste("submit", "logs", job, "-f", *again)
         end = to_paste("submit", "stop", job, *again)
         raise Interrupted(
-            signal.SIGINT,
-            f"job {job} goes on; follow it with: {follow}; end it with: {end}",
+            signal.SIGINT, f"job {job} goes on; follow it with: {follow}; end it with: {end}"
         ) from None
 
 
@@ -211,7 +207,7 @@ def _report_outcome(
     """Say what became of a job, and copy the files of its run from storage. Returns the job's exit
     code.
     """
-    code = exit_code(info)
+    code = _exit_code(info)
     job = info.submission_id or ""
     place = _place_of(jobs, job)
     folders: list[str] = []
@@ -219,15 +215,16 @@ def _report_outcome(
         message = info.message or "?"
         print_line(f"subquad: job {job} did not run: {escaped(message.splitlines()[0])}", err=True)
     elif place and storage and "://" in storage:
-        run = local_folder(f"{storage.rstrip('/')}/{place}", into, partial(print_line, err=True))
-        folders.append(str(run))
+        folders.append(
+            str(local_folder(f"{storage.rstrip('/')}/{place}", into, partial(print_line, err=True)))
+        )
     elif place:
         print_line(f"its files are in {place} below --root on the head node", err=True)
     if as_json:
         print_json({"job": job, "status": info.status.value, "exit_code": code, "fetched": folders})
-        return code
-    print_line(f"job {job}: {info.status.value}")
-    _tell_how_to_go_on(info, place)
+    else:
+        print_line(f"job {job}: {info.status.value}")
+        _tell_how_to_go_on(info, place)
     return code
 
 
@@ -243,17 +240,48 @@ def _place_of(jobs: Jobs, job: str) -> str:
 
 def _tell_how_to_go_on(info: JobDetails, place: str) -> None:
     """With the run of a job that has ended without its result."""
-    if place and info.status.is_terminal() and exit_code(info):
+    if place and info.status.is_terminal() and _exit_code(info):
         again = to_paste("submit", "resume", place)
         print_line(f"go on with: {again} (and --root, --plugin as before)", err=True)
+
+
+def _exit_code(info: JobDetails) -> int:
+    """The exit code of a job's command; of one that a signal ended as a shell has it."""
+    if info.status.value == "SUCCEEDED":
+        return 0
+    if info.status.value == "STOPPED":
+        return 128 + signal.SIGTERM
+    code = info.driver_exit_code or 1
+    return code if code > 0 else 128 - code
+
+
+def _row_of(info: JobDetails) -> dict[str, Any]:
+    """A job's row of the table of jobs."""
+    accepted = ""
+    minutes = ""
+    if info.start_time:
+        begun = info.start_time / 1e3
+        ended = info.end_time / 1e3 if info.end_time else time.time()
+        minutes = f"{(ended - begun) / 60:.1f}"
+        with suppress(ValueError, OverflowError, OSError):  # a cluster may say any number
+            accepted = datetime.fromtimestamp(begun, UTC).isoformat(" ", "milliseconds")
+    return {
+        "job": info.submission_id,
+        "status": info.status.value,
+        "exit_code": _exit_code(info) if info.status.is_terminal() else "",
+        "accepted": accepted,
+        "minutes": minutes,
+        "command": (info.metadata or {}).get("command", ""),
+    }
 
 
 def _add_command(base: click.Command, help: str) -> None:
     """A command of `subquad` that a job can do, with its options but those of this machine."""
     params = [param for param in base.params if param.name not in _HERE_ONLY]
     params += _SUBMITTING
-    call = partial(_submitted, base)
-    submit_command.add_command(click.Command(base.name, params=params, callback=call, help=help))
+    submit_command.add_command(
+        click.Command(base.name, params=params, callback=partial(_submitted, base), help=help)
+    )
 
 
 _add_command(
@@ -285,20 +313,22 @@ _add_command(
 @submit_command.command(
     "status", params=[click.Argument(["job"], required=False), *_ADDRESS, _JSON]
 )
-def _status_command(job: str | None, address: str | None, insecure: bool, as_json: bool) -> None:
+def _status_command(job: str | None, as_json: bool, **where: Any) -> None:
     """Show the jobs of a cluster, or JOB alone.
 
     \b
     subquad submit status --address http://127.0.0.1:8265
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     chosen = [jobs.info(job)] if job else jobs.all()
-    rows = [job_row(info) for info in chosen]
+    rows = [_row_of(info) for info in chosen]
     if as_json:
         print_json(rows)
         return
-    columns = ("job", "status", "exit code", "accepted", "minutes", "command")
-    print_table(columns, [[*row.values()] for row in rows])
+    print_table(
+        ("job", "status", "exit code", "accepted", "minutes", "command"),
+        [[*row.values()] for row in rows],
+    )
     if job:
         _tell_how_to_go_on(chosen[0], _place_of(jobs, job))
 
@@ -308,30 +338,30 @@ _FOLLOW = click.Option(["-f", "--follow"], is_flag=True, help="Go on until the j
 
 
 @submit_command.command("logs", params=[_JOB_ARGUMENT, _FOLLOW, *_ADDRESS])
-def _logs_command(job: str, follow: bool, address: str | None, insecure: bool) -> int:
+def _logs_command(job: str, follow: bool, **where: Any) -> int:
     """Print what JOB has said. With -f the exit code is the job's.
 
     \b
     subquad submit logs quickstart-3fa9c1 -f
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     if follow:
-        info = _followed(jobs, job, _reached(address, insecure), False)
+        info = _followed(jobs, job, _reached(**where), False)
     else:
         print_text(jobs.logs(job))
         info = jobs.info(job)
     _tell_how_to_go_on(info, _place_of(jobs, job))
-    return exit_code(info) if follow else 0
+    return _exit_code(info) if follow else 0
 
 
 @submit_command.command("stop", params=[_JOB_ARGUMENT, *_ADDRESS])
-def _stop_command(job: str, address: str | None, insecure: bool) -> None:
+def _stop_command(job: str, **where: Any) -> None:
     """Let JOB save its state, and end it.
 
     \b
     subquad submit stop quickstart-3fa9c1
     """
-    jobs = _connect(address, insecure)
+    jobs = _connect(**where)
     info, ran = jobs.stop(job)
     before = "" if ran else "has ended before: "
     print_line(f"job {job}: {before}{info.status.value}")

@@ -12,7 +12,7 @@ import click
 from subquad.errors import RunError, SubquadError, UserError
 from subquad.output.terminal import LocalPath, print_line
 from subquad.tracking.address import DATABASE
-from subquad.tracking.publisher import Summary, sync
+from subquad.tracking.publisher import sync
 from subquad.tracking.server import USER, leading_page, newest_page, serving
 from subquad.tracking.tensorboard import write_events
 
@@ -58,18 +58,15 @@ def sync_command(
         for folder in folders:
             print_line(f"{folder}: written to {write_events(folder)}")
         return 0
-    delivered = True
+    undelivered = 0
     for folder in folders:
         summary = sync(folder, uri=uri, timeout=timeout)
-        delivered = delivered and summary.delivered
-        print_line(summary.model_dump_json() if as_json else _line(folder, summary))
-    return 0 if delivered else 1
-
-
-def _line(folder: Path, summary: Summary) -> str:
-    if summary.delivered:
-        return f"{folder}: delivered to {summary.uri}"
-    return f"{folder}: not delivered to {summary.uri}: {summary.error}"
+        undelivered += not summary.delivered
+        how = "delivered to" if summary.delivered else "not delivered to"
+        error = "" if summary.delivered else f": {summary.error}"
+        text = f"{folder}: {how} {summary.uri}{error}"
+        print_line(summary.model_dump_json() if as_json else text)
+    return int(undelivered > 0)
 
 
 @click.command("ui")

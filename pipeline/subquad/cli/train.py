@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from subquad.cli.options import ADDRESS, JOBS, JSON, LOCAL
 from subquad.completion import run_folders, settings, targets
 from subquad.output.terminal import LocalPath
 from subquad.record.names import SEARCH
-
-ADDRESS = click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="Train on a Ray cluster that this machine is part of: auto, or HOST:PORT.  "
-    "[default: $RAY_ADDRESS]",
-)
-JOBS = click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Runs at once.  [default: as many as fit]",
-)
 
 
 @click.command("train")
 @click.argument("target", shell_complete=targets)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=settings)
-@click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@LOCAL
 @ADDRESS
 @JOBS
 @click.option(
@@ -42,18 +31,9 @@ JOBS = click.option(
     help="Folder for runs/ and MLflow's files. Default: this one. An address, s3://..., "
     "sets resources.storage.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
-)
+@JSON
 def train_command(
-    target: str,
-    overrides: tuple[str, ...],
-    local: bool,
-    address: str | None,
-    jobs: int | None,
-    dry_run: bool,
-    root: str,
-    as_json: bool,
+    target: str, overrides: tuple[str, ...], dry_run: bool, as_json: bool, **where: Any
 ) -> int:
     """Train TARGET: an experiment file, a recipe by name (see `subquad list recipes`), or
     `./study.py:NAME`, a function that returns experiments.
@@ -67,7 +47,7 @@ def train_command(
     """
     from subquad.session import Session
 
-    session = Session(root, local=local, address=address, jobs=jobs, trains=not dry_run)
+    session = Session(**where, trains=not dry_run)
     study = session.load(target, overrides)
     from subquad.cli.study import run_study, show_costs
 
@@ -79,7 +59,7 @@ def train_command(
 
 @click.command("resume")
 @click.argument("run", shell_complete=run_folders)
-@click.option("--local", is_flag=True, help="Train without Ray, on this machine.")
+@LOCAL
 @ADDRESS
 @JOBS
 @click.option(
@@ -93,18 +73,8 @@ def train_command(
     default=".",
     help="Where a run in storage is fetched to.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else."
-)
-def resume_command(
-    run: str,
-    local: bool,
-    address: str | None,
-    jobs: int | None,
-    budget: str | None,
-    root: str,
-    as_json: bool,
-) -> int:
+@JSON
+def resume_command(run: str, budget: str | None, root: str, as_json: bool, **where: Any) -> int:
     """Go on with RUN, the folder of a run, a study or a search, or its address in storage.
 
     It starts at the newest checkpoint, and the result is the same as without the stop. Runs of a
@@ -119,7 +89,7 @@ def resume_command(
     from subquad.experiment.folder import reopen
     from subquad.session import Session
 
-    session = Session(root, local=local, address=address, jobs=jobs)
+    session = Session(root, **where)
     folder = found(run, Path(root))
     if (folder / SEARCH).exists():
         from subquad.cli.search import resume_search

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from subquad.cli.options import JSON
 from subquad.completion import run_folders
 from subquad.output.terminal import LocalPath, print_json, print_line
 
@@ -80,7 +81,7 @@ def _line(row: Any) -> str:
 @click.argument("file", type=_FILE)
 @_settings
 @_which
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def eval_command(
     run: str, file: Path, settings: tuple[str, ...], which: str, as_json: bool
 ) -> None:
@@ -151,8 +152,9 @@ def _opened(
     from subquad.cli.folders import found
     from subquad.trained.model import Trained
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    trained = Trained.of(found(run), which, device, settings)
+    trained = Trained.of(
+        found(run), which, torch.device("cuda" if torch.cuda.is_available() else "cpu"), settings
+    )
     split = trained.dataset.open_file(file, labelled=labelled)
     for note in getattr(split, "notes", ()):
         print_line(note, err=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from subquad.cli.train import ADDRESS, JOBS
+from subquad.cli.options import ADDRESS, JOBS, JSON, LOCAL
 from subquad.completion import settings, spaces, targets
 
 
@@ -43,11 +43,7 @@ from subquad.completion import settings, spaces, targets
     help="Points to try first: a YAML file with a list, or 'KEY=VALUE KEY=VALUE'. May "
     "be given several times.",
 )
-@click.option(
-    "--local",
-    is_flag=True,
-    help="Train without Ray, on this machine.",
-)
+@LOCAL
 @ADDRESS
 @JOBS
 @click.option(
@@ -59,9 +55,7 @@ from subquad.completion import settings, spaces, targets
     default=".",
     help="Folder for runs/ and MLflow. An address, s3://..., sets resources.storage.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object at the end, nothing else."
-)
+@JSON
 @click.option("--debug", is_flag=True, hidden=True)
 def tune_command(
     target: str,
@@ -101,8 +95,9 @@ def tune_command(
     from subquad.session import Session
     from subquad.space import find_space
 
-    chosen = {name: value for name, value in given.items() if value not in (None, ())}
-    overrides, options = search_options(overrides, chosen)
+    overrides, options = search_options(
+        overrides, {name: value for name, value in given.items() if value not in (None, ())}
+    )
     if "space" not in options:
         raise click.UsageError("Missing option '--space', such as --space auto+optimizer")
     session = Session(root, local=local, address=address, jobs=jobs)

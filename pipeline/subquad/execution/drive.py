@@ -54,12 +54,9 @@ def drive(
         first = study.runs[0].experiment
         if publisher is None:
             publisher = open_publisher(first.tracking, study.folder, name=study.name)
-        if study.single:
-            begun = [run.files for run in study.runs]
-        else:
-            begun = [RunFolder(study.folder, first.resources.storage)]
-            begun += [run.files for run in study.pending]
+        begun = [run.files for run in (study.runs if study.single else study.pending)]
         if not study.single:
+            begun.insert(0, RunFolder(study.folder, first.resources.storage))
             begun[0].mirror()
         publisher.start()
         try:
@@ -70,15 +67,14 @@ def drive(
             summary = publisher.close()
         for files in begun:
             files.mirror()
-    failed = {}
-    unfinished = []
-    for run in study.runs:
-        result = run.result
-        if not result:
-            unfinished.append(run.label)
-        elif result.status == "failed":
-            failed[run.label] = result.reason or ""
-    return Outcome(signum() if unfinished else 0, failed, tuple(unfinished), summary)
+    results = {run.label: run.result for run in study.runs}
+    unfinished = tuple(label for label, result in results.items() if not result)
+    failed = {
+        label: result.reason or ""
+        for label, result in results.items()
+        if result and result.status == "failed"
+    }
+    return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
 
 
 def _work(study: Study, executor: Executor) -> None:

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -63,31 +63,24 @@ class LocalExecutor(Executor):
         return this_machine(shared=True)
 
     def work(self, source: Source, folder: Path) -> int:
-        if self.ranks is not None:
-            return self._lead(self.ranks, source)
-        room = this_machine(shared=self.jobs is not None)
+        room = this_machine(shared=self.jobs is not None or self.ranks is not None)
         with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda _: room, self.jobs, signum)
+            jobs = 1 if self.ranks else self.jobs
+            queue = RunQueue(source, self.check_fit, lambda _: room, jobs, signum)
             while worker_group := queue.open("0"):
-                opened = {"0": worker_group}
-                second = queue.open("1")
-                if second is not None:
-                    opened["1"] = second
-                elif worker_group.resources.most == 1:
-                    group = Group(device=device_of(worker_group.resources, gpus=worker_group.gpus))
-                    work(partial(queue.ask, "0"), group, signum, prune_reason=source.prune_reason)
-                    queue.close("0", "")
-                    continue
-                _work_in_processes(queue, opened, source, folder / STOP)
-        return signum()
-
-    def _lead(self, ranks: Ranks, source: Source) -> int:
-        room = this_machine(shared=True)
-        with listening() as signum:
-            queue = RunQueue(source, self.check_fit, lambda _: room, 1, signum)
-            while worker_group := queue.open("0"):
+                resources = worker_group.resources
                 take = partial(queue.ask, "0")
-                heard = ranks.lead(take, worker_group.resources, signum, source.prune_reason)
+                second = queue.open("1")
+                heard = 0
+                if self.ranks:
+                    heard = self.ranks.lead(take, resources, signum, source.prune_reason)
+                elif second or resources.most > 1:
+                    opened = {"0": worker_group, **({"1": second} if second else {})}
+                    _work_in_processes(queue, opened, source, folder / STOP)
+                    continue
+                else:
+                    group = Group(device=device_of(resources, gpus=worker_group.gpus))
+                    work(take, group, signum, prune_reason=source.prune_reason)
                 queue.close("0", "")
                 if heard and not signum():
                     signal.raise_signal(heard)  # another rank was asked to stop, so all are
@@ -120,8 +113,11 @@ def _work_in_processes(
             while workers or worker_groups:
                 for name, worker_group in worker_groups.items():
                     workers[name] = _Workers(worker_group, f"file://{scratch}/{name}", stop)
-                _answer(dispatcher, workers)
+                watched = [found.watched for found in workers.values()]
+                ready = wait(itertools.chain.from_iterable(watched), _POLL_SECONDS)
                 for name, found in list(workers.items()):
+                    if found.pipe in ready:
+                        found.answer(partial(dispatcher.next_run, name), dispatcher.prune_reason)
                     if how := found.ended:
                         unreported_cause = found.unreported_cause  # before the others are killed
                         workers.pop(name).end()
@@ -134,17 +130,6 @@ def _work_in_processes(
                 found.end()
     if dispatcher.raised is not None:
         raise dispatcher.raised
-
-
-def _answer(dispatcher: Dispatcher, worker_groups: Mapping[str, _Workers]) -> None:
-    """Answer who asks, or wait a moment for that or for the end of a worker."""
-    watched = []
-    for workers in worker_groups.values():
-        watched += workers.watched
-    ready = wait(watched, _POLL_SECONDS)
-    for name, workers in worker_groups.items():
-        if workers.pipe in ready:
-            workers.answer(partial(dispatcher.next_run, name), dispatcher.prune_reason)
 
 
 _RAISED = 1
@@ -169,20 +154,17 @@ class _Workers:
         self._processes = list[BaseProcess]()
         for rank in range(group.resources.most):
             device = device_of(group.resources, rank, group.gpus)
-            place = (rank, group.resources, device, rendezvous)
-            given = (*place, stop, theirs if rank == 0 else None, dict(os.environ))
-            process = context.Process(target=_rank_main, args=given)
-            process.start()
-            self._processes.append(process)
+            asking = theirs if rank == 0 else None
+            given = (rank, group.resources, device, rendezvous, stop, asking, dict(os.environ))
+            self._processes.append(context.Process(target=_rank_main, args=given))
+            self._processes[-1].start()
         theirs.close()
 
     @property
-    def watched(self) -> list[Connection | int]:
+    def watched(self) -> Sequence[Connection | int]:
         """What becomes ready when the first one asks, or any has ended."""
-        alive = (process.sentinel for process in self._processes if process.is_alive())
-        if self._hung_up:
-            return [*alive]
-        return [self.pipe, *alive]
+        alive = [process.sentinel for process in self._processes if process.is_alive()]
+        return alive if self._hung_up else [self.pipe, *alive]
 
     @property
     def ended(self) -> str:
@@ -191,9 +173,8 @@ class _Workers:
             if process.exitcode:
                 plain = f"worker {rank} ended with exit code {process.exitcode}"
                 return self.unreported_cause or plain
-        if any(process.is_alive() for process in self._processes):
-            return ""
-        return "its workers ended"
+        alive = any(process.is_alive() for process in self._processes)
+        return "" if alive else "its workers ended"
 
     @property
     def unreported_cause(self) -> str:
@@ -202,10 +183,9 @@ class _Workers:
         """
         for rank, process in enumerate(self._processes):
             code = process.exitcode or 0
-            if code == -signal.SIGKILL:
-                return f"worker {rank} was killed by SIGKILL, as where memory has run out"
             if code < 0:
-                return f"worker {rank} was killed by {signal.Signals(-code).name}"
+                hint = ", as where memory has run out" if code == -signal.SIGKILL else ""
+                return f"worker {rank} was killed by {signal.Signals(-code).name}{hint}"
             if code > _RAISED:
                 return f"worker {rank} ended with exit code {code}"
         return ""

@@ -113,12 +113,9 @@ class RunQueue:
     @property
     def unplaced(self) -> list[Resources] | None:
         """What groups wait for that have no workers yet; None while another one is at work."""
-        waiting = []
-        for group in self._groups.values():
-            if group.begun:
-                return None
-            waiting.append(group.resources)
-        return waiting
+        if any(group.begun for group in self._groups.values()):
+            return None
+        return [group.resources for group in self._groups.values()]
 
     def fetch(self, folder: Path | None = None) -> None:
         """Bring the folders of runs that are done now in line.
@@ -180,10 +177,14 @@ class RunQueue:
                 `resources.max_failures`.
         """
         group = self._groups.pop(name)
-        if group.run is not None:
-            if unreported_cause and not _has_ended(group.run):
-                _write_cause(group.run, unreported_cause)
-            self._take_back(group, None, how, most)
+        run = group.run
+        if run is None:
+            return
+        if unreported_cause and not _has_ended(run):
+            # the last line of error.txt is what is told of it
+            with suppress(OSError), opened(run.folder / ERROR, "a", encoding="utf-8") as stream:
+                stream.write(f"{unreported_cause}\n")
+        self._take_back(group, None, how, most)
 
     def _hand(self, group: WorkerGroup, run: Run) -> None:
         self._fetch(run)
@@ -197,9 +198,14 @@ class RunQueue:
         """Whether a run waits; where none does, the next one is drawn."""
         while not self._over() and not self._waiting and not self._source_exhausted:
             run = self._source.next_run()
+            self._source_exhausted = run is None
             if run is None:
-                self._source_exhausted = True
-            elif self._possible(run):
+                continue
+            try:
+                self._check(_scale(run))
+            except ConfigError as error:
+                self._fail(run, str(error))
+            else:
                 self._like = _scale(run)
                 self._waiting.append(run)
         return bool(self._waiting) and not self._over()
@@ -213,10 +219,8 @@ class RunQueue:
                 self._hand(group, self._waiting.popleft())
             return
         for other in self._groups.values():
-            is_free = other.run and not other.begun
-            if is_free and other.resources == group.resources:
-                group.run = other.run
-                group.starts = other.starts
+            if other.run and not other.begun and other.resources == group.resources:
+                group.run, group.starts = other.run, other.starts
                 other.run = None
                 return
 
@@ -227,8 +231,9 @@ class RunQueue:
         if not self._more():
             return False
         wanted = _scale(self._waiting[0])
-        busy = [group.resources for group in self._groups.values() if group.run]
-        return self._fits(wanted) or wanted in busy
+        return self._fits(wanted) or wanted in [
+            group.resources for group in self._groups.values() if group.run
+        ]
 
     def _take_back(self, group: WorkerGroup, done: Done | None, how: str, most: float = 0) -> None:
         run = group.run
@@ -238,20 +243,16 @@ class RunQueue:
         group.begun = False
         self._source_exhausted = False
         if done is not None:
-            if done.stopped:
-                self._stopped = True
+            self._stopped = self._stopped or done.stopped
             if done.error:
-                self._refused(run, done)
+                kind: type[SubquadError] = getattr(subquad.errors, done.kind, SubquadError)
+                if self._source.alone or issubclass(kind, RunError):
+                    raise kind(done.error)
+                fail(run, Group(), done.error)
         if _has_ended(run):
             self._source.ended(run)
         elif done is None:
             self._again(run, group.starts, how, most)
-
-    def _refused(self, run: Run, done: Done) -> None:
-        kind: type[SubquadError] = getattr(subquad.errors, done.kind, SubquadError)
-        if self._source.alone or issubclass(kind, RunError):
-            raise kind(done.error)
-        fail(run, Group(), done.error)
 
     def _again(self, run: Run, starts: int, how: str, most: float) -> None:
         """The run counts its attempts itself (resources.max_failures); counted here is what dies
@@ -265,9 +266,9 @@ class RunQueue:
         deaths = self._unbegun[run.folder]
         if deaths <= limit:
             self._waiting.appendleft(run)
-            return
-        times = f"{how} {deaths} times before it could begin"
-        self._fail(run, f"{times} (resources.max_failures: {limit})")
+        else:
+            times = f"{how} {deaths} times before it could begin"
+            self._fail(run, f"{times} (resources.max_failures: {limit})")
 
     def _fail(self, run: Run, reason: str) -> None:
         if self._source.alone:
@@ -275,25 +276,14 @@ class RunQueue:
         fail(run, Group(), reason)
         self._source.ended(run)
 
-    def _possible(self, run: Run) -> bool:
-        try:
-            self._check(_scale(run))
-        except ConfigError as error:
-            self._fail(run, str(error))
-            return False
-        return True
-
     def _fits(self, wanted: Resources | None) -> bool:
         if wanted is None or self.idle:
             return True
         if self._jobs is not None and len(self._groups) >= self._jobs:
             return False
-        cpus = wanted.most * wanted.cpus_per_worker
-        for group in self._groups.values():
-            cpus += group.resources.most * group.resources.cpus_per_worker
-        if cpus > self._room(wanted).cpus + ROUNDING:
-            return False
-        return self._shares(wanted) is not None
+        all_wanted = [wanted, *(group.resources for group in self._groups.values())]
+        cpus = sum(resources.most * resources.cpus_per_worker for resources in all_wanted)
+        return cpus <= self._room(wanted).cpus + ROUNDING and self._shares(wanted) is not None
 
     def _shares(self, wanted: Resources) -> dict[int, float] | None:
         """Where GPUs are found: whole ones, or a share of one, the fullest that has it; None:
@@ -306,19 +296,12 @@ class RunQueue:
         used = Counter[int]()
         for group in self._groups.values():
             used.update(group.gpus)  # type: ignore[arg-type]
-        gpus = range(self._room(wanted).gpus)
-        roomy = [gpu for gpu in gpus if 1.0 - used[gpu] >= share - ROUNDING]
+        roomy = [
+            gpu for gpu in range(self._room(wanted).gpus) if 1.0 - used[gpu] >= share - ROUNDING
+        ]
         roomy.sort(key=lambda gpu: 1.0 - used[gpu])
         count = max(1, round(wanted.most * each))
-        if len(roomy) < count:
-            return None
-        return dict.fromkeys(roomy[:count], share)
-
-
-def _write_cause(run: Run, cause: str) -> None:
-    """Add a line to a run's error.txt, the last one, which is what is told of it."""
-    with suppress(OSError), opened(run.folder / ERROR, "a", encoding="utf-8") as stream:
-        stream.write(f"{cause}\n")
+        return dict.fromkeys(roomy[:count], share) if len(roomy) >= count else None
 
 
 def _scale(run: Run) -> Resources:
@@ -328,6 +311,4 @@ def _scale(run: Run) -> Resources:
 def _has_ended(run: Run) -> bool:
     """Whether a run has a result, and not that of a failure before it was started again."""
     result = find_file(Result, run.folder)
-    if result is None:
-        return False
-    return result.status != "failed" or result.launch == run.launch
+    return bool(result) and (result.status != "failed" or result.launch == run.launch)

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +25,7 @@ from subquad.engine.group import Group
 from subquad.engine.loop import PruneReason, no_reason
 from subquad.errors import ConfigError, SubquadError, TrainingFailed, UserError, by_class
 from subquad.execution.executor import GOES_ON
+from subquad.execution.queue import END
 from subquad.execution.signals import Signum, listening
 from subquad.execution.worker import Take, work
 from subquad.experiment.schema import Resources
@@ -107,11 +107,10 @@ class Ranks:
         with listening() as signum:
             while not self._is_over(number):
                 resources = Resources.model_validate_json(self.store.get(f"session {number}"))
-                heard = self._work(number, _nothing, resources, signum, no_reason) or heard
+                # the first rank alone asks for runs
+                heard = self._work(number, lambda _: END, resources, signum, no_reason) or heard
                 number += 1
-        if heard:
-            return 128 + heard
-        return 0
+        return 128 + heard if heard else 0
 
     def _is_over(self, number: int) -> bool:
         """Wait for the first rank to begin work, or to have no more."""
@@ -128,9 +127,8 @@ class Ranks:
     def _end(self) -> None:
         """Let the others go, before the store goes with this process."""
         until = time.monotonic() + _LEAVE_SECONDS
-        others = self.world_size - 1
         self.store.set(_OVER, "")
-        while self.store.add(_LEFT, 0) < others and time.monotonic() < until:
+        while self.store.add(_LEFT, 0) < self.world_size - 1 and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
     def _work(
@@ -220,14 +218,7 @@ def _meet(ranks: Ranks) -> None:
 
 
 def _numbers(names: tuple[str, ...]) -> list[int]:
-    numbers = []
     for name in names:
-        text = os.environ[name]
-        if not text.isdecimal():
-            raise UserError(f"{name}: {text!r} is no number")
-        numbers.append(int(text))
-    return numbers
-
-
-def _nothing(done: Any) -> Any:
-    raise AssertionError("the first rank alone asks for runs")
+        if not os.environ[name].isdecimal():
+            raise UserError(f"{name}: {os.environ[name]!r} is no number")
+    return [int(os.environ[name]) for name in names]

@@ -91,13 +91,10 @@ def stop_watch(look: Signum) -> Signum:
     def stop_requested() -> int:
         nonlocal due, heard
         now = time.monotonic()
-        if heard or now < due:
-            return heard
-        due = now + _POLL_SECONDS
-        if parent is not None and not parent.is_alive():
-            heard = int(signal.SIGTERM)
-        else:
-            heard = look()
+        if not heard and now >= due:
+            due = now + _POLL_SECONDS
+            is_orphan = parent is not None and not parent.is_alive()
+            heard = int(signal.SIGTERM) if is_orphan else look()
         return heard
 
     return stop_requested

@@ -91,8 +91,7 @@ def _done(
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DiskError.reasons:
                 raise DiskError(f"{error.filename or run.folder}: {error.strerror}") from error
-            starts_again = group.world_size > 1 or (restarts and not run.is_trial)
-            if starts_again or broken(error):
+            if (group.world_size > 1 or (restarts and not run.is_trial)) or broken(error):
                 raise
             text = f"{type(error).__name__}: {in_one_line(error) or 'no message'}"
             status = fail(here, group, f"{text} (traceback in {run.folder / ERROR})")

@@ -5,6 +5,7 @@ steps, counted FLOPs, parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import wraps
 from typing import Any, TypeVar
 
 from subquad.cost import Cost
@@ -26,37 +27,43 @@ def settings_of(run: Run, parts: Iterable[str], train: Iterable[str] = ()) -> st
     return run.experiment.model_dump_json(include=included)
 
 
+def _once(parts: Iterable[str], train: Iterable[str] = ()) -> Callable[[Any], Any]:
+    """What a method says of a run is made once for all that agree in these settings, see
+    `settings_of`.
+    """
+
+    def decorate(method: Callable[[StudyCosts, Run], Made]) -> Callable[[StudyCosts, Run], Made]:
+        @wraps(method)
+        def kept(self: StudyCosts, run: Run) -> Made:
+            key = (method.__name__, settings_of(run, parts, train))
+            if key not in self._made:
+                self._made[key] = method(self, run)
+            return self._made[key]
+
+        return kept
+
+    return decorate
+
+
 class StudyCosts:
     """What is known of the data and models of a study before it is trained."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
-    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        made = self._made
-        if key not in made:
-            made[key] = make()
-        return made[key]
-
+    @_once({"dataset"})
     def data(self, run: Run) -> tuple[Dataset, DataSpec]:
         """The experiment's data set, prepared, and its description."""
+        dataset = build_dataset(run)
+        return dataset, dataset.describe()
 
-        def make() -> tuple[Dataset, DataSpec]:
-            dataset = build_dataset(run)
-            return dataset, dataset.describe()
-
-        return self._once(("data", settings_of(run, {"dataset"})), make)
-
+    @_once({"dataset"}, _STEPS)
     def steps(self, run: Run) -> tuple[int, int]:
         """Steps of the experiment's whole run, and of an epoch."""
+        plan = make_plan(run.experiment, self.data(run)[0])
+        return plan.total_steps, plan.steps_per_epoch
 
-        def make() -> tuple[int, int]:
-            dataset, _ = self.data(run)
-            plan = make_plan(run.experiment, dataset)
-            return plan.total_steps, plan.steps_per_epoch
-
-        return self._once(("steps", settings_of(run, {"dataset"}, _STEPS)), make)
-
+    @_once(MODEL, {*_WEIGHTS, "batch_size"})
     def cost(self, run: Run) -> Cost:
         """Parameters, and FLOPs of a step.
 
@@ -64,27 +71,15 @@ class StudyCosts:
             UserError: the model cannot be built with these parameters and data.
             Exception: whatever a plugin raised.
         """
+        return training_cost(run, self.data(run)[1])
 
-        def make() -> Cost:
-            _, spec = self.data(run)
-            return training_cost(run, spec)
-
-        return self._once(("cost", settings_of(run, MODEL, {*_WEIGHTS, "batch_size"})), make)
-
+    @_once(MODEL, _WEIGHTS)
     def parameters(self, run: Run) -> int:
         """Trainable numbers of the model, without a pass through it.
 
         Raises:
             UserError: the model cannot be built with these parameters and data.
         """
-
-        def make() -> int:
-            _, spec = self.data(run)
-            model = build_model(run, spec, build_task(run, spec).num_outputs)
-            count = 0
-            for weight in model.parameters():
-                if weight.requires_grad:
-                    count += weight.numel()
-            return count
-
-        return self._once(("parameters", settings_of(run, MODEL, _WEIGHTS)), make)
+        _, spec = self.data(run)
+        model = build_model(run, spec, build_task(run, spec).num_outputs)
+        return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

@@ -58,15 +58,16 @@ def given_data(target: str, overrides: Sequence[str], data: Any) -> GivenData:
     """
     if data is None:
         return GivenData(tuple(overrides))
-    others = [word for word in overrides if not word.startswith("dataset.params.")]
-    names, is_axis = named_datasets(target, others)
+    names, is_axis = named_datasets(
+        target, [word for word in overrides if not word.startswith("dataset.params.")]
+    )
     reader, is_other = _reader(names)
     path, called = import_target(reader.found, _plugin(reader).from_python)(data, data_root())
-    words = [*overrides, f"dataset.params.path={path}"]
     name = reader.found.full_name
-    if is_other:
-        words.insert(0, f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}")
-    return GivenData(tuple(words), called)
+    place = f"matrix.dataset=[{name}]" if is_axis else f"dataset={name}"
+    return GivenData(
+        (*([place] if is_other else ()), *overrides, f"dataset.params.path={path}"), called
+    )
 
 
 def _reader(names: Sequence[str]) -> tuple[Resolved, bool]:
@@ -78,17 +79,13 @@ def _reader(names: Sequence[str]) -> tuple[Resolved, bool]:
     readers = []
     for found in find_plugins("dataset"):
         dataset = resolve("dataset", found.full_name)
-        plugin = _plugin(dataset)
-        if not plugin.from_python:
-            continue
-        if not inputs or plugin.inputs in inputs:
-            return dataset, True
-        readers.append(found.name)
-    kinds = ", ".join(sorted(inputs))
-    choice = ", ".join(readers)
+        if _plugin(dataset).from_python:
+            if not inputs or _plugin(dataset).inputs in inputs:
+                return dataset, True
+            readers.append(found.name)
     raise ConfigError(
-        f"data: {', '.join(names)} has {kinds}, which are not taken from Python; give one of "
-        f"{choice}, as in dataset={readers[0]}"
+        f"data: {', '.join(names)} has {', '.join(sorted(inputs))}, which are not taken from "
+        f"Python; give one of {', '.join(readers)}, as in dataset={readers[0]}"
     )
 
 

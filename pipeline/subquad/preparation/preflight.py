@@ -60,11 +60,10 @@ class Room:
             ("gpu", gpus, self.gpus, "; resources.gpus_per_worker: 0 trains on the CPU"),
         )
         for name, each, have, remedy in requirements:
-            wanted = workers * each
-            if wanted > have:
+            if workers * each > have:
                 raise ConfigError(
                     f"resources.workers x resources.{name}s_per_worker: {workers} x {each:g} = "
-                    f"{wanted:g} {name.upper()}s asked, {self.where} has {have:g}{remedy}"
+                    f"{workers * each:g} {name.upper()}s asked, {self.where} has {have:g}{remedy}"
                 )
         fitting = sum(_fitting(resources, *machine) for machine in self.machines)
         if fitting < workers:
@@ -128,10 +127,12 @@ def check_parts(study: Study, *, writes: bool = True) -> None:
     specs: dict[str, DataSpec] = {}
     for run in study.runs:
         data = settings_of(run, {"dataset", "protocol"}, _DECIDE_DATA)
-        with naming(run, study):
+        with naming(run, study), torch.random.fork_rng(devices=[]):
             if data not in specs:
                 specs[data] = checked_dataset(run).describe()
-            _check_model(run, specs[data])
+            spec = specs[data]
+            # its mixers now know their longest sequence; the weights it starts from must fit it
+            start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)
 
 
 @contextmanager
@@ -144,9 +145,7 @@ def naming(run: Run, study: Study) -> Iterator[None]:
 
 
 def _of(run: Run, study: Study) -> str:
-    if study.single:
-        return ""
-    return f" (run {run.label})"
+    return "" if study.single else f" (run {run.label})"
 
 
 def check_paths(study: Study) -> None:
@@ -162,8 +161,7 @@ def check_paths(study: Study) -> None:
             given = getattr(config, field)
             if not given:
                 continue
-            fault = address_fault(given, ADDRESSES)
-            if fault:
+            if fault := address_fault(given, ADDRESSES):
                 raise DataError(f"dataset.params.{field}: {fault}{_of(run, study)}")
             place = place_at(given)
             if not is_remote(place) and not place.exists():
@@ -191,19 +189,7 @@ def checked_dataset(run: Run) -> Dataset:
     test = dataset.prepared_test()
     check_copies(dataset, test, validation=honest)
     names = ("train", "validation") if honest else ("trainval",)
-    splits = [dataset.split(name) for name in names]
-    if test is not None:
-        splits.append(test)
-    for split in splits:
-        bad = split.unreadable().tolist()
-        if bad:
+    for split in filter(None, (*map(dataset.split, names), test)):
+        if bad := split.unreadable().tolist():
             check_bad(split, bad, experiment.train.max_bad, len(split))
     return dataset
-
-
-def _check_model(run: Run, spec: DataSpec) -> None:
-    """Build the model once: its mixers now know their longest sequence, and the weights it
-    starts from must fit it.
-    """
-    with torch.random.fork_rng(devices=[]):
-        start_from(build_model(run, spec, build_task(run, spec).num_outputs), run.experiment)

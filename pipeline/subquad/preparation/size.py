@@ -33,12 +33,8 @@ def reference_of(run: Run, runs: Sequence[Run]) -> Run:
     """The run whose size it gets: of the first mixer that has the same value on every other
     axis.
     """
-
-    def others(run: Run) -> dict[str, str]:
-        return cell_of(run) | {"mixer": ""}
-
-    wanted = others(run)
-    return next(other for other in runs if others(other) == wanted)
+    wanted = cell_of(run) | {"mixer": ""}
+    return next(other for other in runs if cell_of(other) | {"mixer": ""} == wanted)
 
 
 def equal_size(study: Study, costs: StudyCosts) -> Study:
@@ -53,15 +49,15 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     """
     if study.match != PARAMETERS:
         return study
-    runs = study.runs
-    references = [reference_of(run, runs) for run in runs]
-    mixers = [run.labels["mixer"] for run in runs]
-    if mixers == [reference.labels["mixer"] for reference in references]:
+    pairs = list(
+        zip(study.runs, [reference_of(run, study.runs) for run in study.runs], strict=True)
+    )
+    if all(run.labels["mixer"] == reference.labels["mixer"] for run, reference in pairs):
         raise ConfigError(
             "match: parameters: has no effect on one mixer; give several, or match=null"
         )
     sized: list[Run] = []
-    for run, reference in zip(runs, references, strict=True):
+    for run, reference in pairs:
         try:
             width = width_for(costs.parameters(reference), partial(run_at, run), costs)
         except ConfigError as error:
@@ -83,18 +79,14 @@ def width_for(
         ConfigError: the backbone has no such width, or none comes within `TOLERANCE`.
     """
     run = lay({})
-    *_, name = WIDTH
-    if name not in type(run.backbone_config).model_fields:
+    if WIDTH[-1] not in type(run.backbone_config).model_fields:
         raise ConfigError(
-            f"backbone {run.backbone.found.name!r} has no {name} that could be chosen"
+            f"backbone {run.backbone.found.name!r} has no {WIDTH[-1]} that could be chosen"
         )
     if abs(costs.parameters(run) - target) <= TOLERANCE * target:
         return {}
-
-    def count(width: int) -> int:
-        return costs.parameters(lay({WIDTH_KEY: width}))
-
-    return {WIDTH_KEY: nearest_width(target, count)}
+    width = nearest_width(target, lambda width: costs.parameters(lay({WIDTH_KEY: width})))
+    return {WIDTH_KEY: width}
 
 
 def nearest_width(target: int, count: Callable[[int], int]) -> int:
@@ -113,19 +105,13 @@ def nearest_width(target: int, count: Callable[[int], int]) -> int:
         high *= 8
     while high - low > 1 and count(low) < target:
         # where parameters are linear in it, this is the one
-        rise = count(high) - count(low)
-        share = (target - count(low)) / rise
+        share = (target - count(low)) / (count(high) - count(low))
         middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
         if count(middle) < target:
             low = middle
         else:
             high = middle
-
-    def difference(width: int) -> int:
-        return abs(count(width) - target)
-
-    width = min(low, high, key=difference)
-    off = difference(width) / target
+    off, width = min((abs(count(width) - target) / target, width) for width in (low, high))
     if off > TOLERANCE:
         advice = "use a wider model"
         if count(1) > target:

@@ -70,13 +70,6 @@ _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 120.0
 
 
-def _free_port() -> int:
-    """A TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def forget_token() -> None:
     """Make Ray read mode and token again: it keeps what it saw when it was first imported or last
     used.
@@ -236,7 +229,9 @@ class OwnCluster:
 @contextmanager
 def _environment() -> Iterator[int]:
     """Ray's settings and a folder for its files, for the block; gives a port for its dashboard."""
-    port = _free_port()
+    with socket.socket() as probe:  # a TCP port of the loopback interface that is free now
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     before = dict(os.environ)
     if above := before.get("RAY_TMPDIR"):
         os.makedirs(above, exist_ok=True)
@@ -244,12 +239,14 @@ def _environment() -> Iterator[int]:
     with tempfile.TemporaryDirectory(
         prefix="sq-ray-", dir=above, ignore_cleanup_errors=True
     ) as folder:
-        ours = {
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
-            "RAY_TMPDIR": folder,
-        }
-        os.environ.update(SETTINGS | ours)
+        os.environ.update(
+            SETTINGS
+            | {
+                "RAY_AUTH_TOKEN": secrets.token_hex(32),
+                "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}",
+                "RAY_TMPDIR": folder,
+            }
+        )
         try:
             import ray  # noqa: F401
 

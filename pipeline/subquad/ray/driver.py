@@ -117,14 +117,15 @@ def driver_here(
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     make: Any = ray.remote
     actor = (
         make(concurrency_groups={"asking": 9, "driver": 1})(_Head)
         .options(
             name=_NAME,
             num_cpus=0,
-            scheduling_strategy=here,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=False
+            ),
             max_concurrency=9,
             max_restarts=-1,
         )

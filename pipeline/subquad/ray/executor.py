@@ -4,12 +4,14 @@ workers.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
@@ -23,7 +25,14 @@ from subquad.experiment.schema import Resources
 from subquad.preparation.preflight import Room, this_machine
 from subquad.ray.cluster import OwnCluster
 from subquad.ray.driver import Question, driver_here
-from subquad.ray.worker_groups import fit_worker_groups
+from subquad.ray.train import (
+    NO_START,
+    fit_worker_group,
+    machine_of,
+    this_node,
+    work_in_worker_group,
+    worker_bundle,
+)
 from subquad.record.layout import runs_root
 from subquad.record.names import STOP
 
@@ -91,8 +100,14 @@ class RayExecutor(Executor):
     def work(self, source: Source, folder: Path) -> int:
         stop = folder / STOP
         with listening(stop) as signum, self.kept():
-            check = partial(self.check_room, signum=signum)
-            queue = RunQueue(source, check, self.room_now, self.jobs, signum, self.fetch)
+            queue = RunQueue(
+                source,
+                partial(self.check_room, signum=signum),
+                self.room_now,
+                self.jobs,
+                signum,
+                self.fetch,
+            )
             dispatcher = Dispatcher(queue, source, stop, self.sent)
             outcome = self._fit(queue, dispatcher, folder, signum)
         if dispatcher.raised is not None:
@@ -158,3 +173,87 @@ class RayExecutor(Executor):
     def cluster(self) -> OwnCluster:
         """Where it works."""
         return OwnCluster()
+
+
+def fit_worker_groups(dispatcher: Dispatcher) -> None:
+    """Let Tune have worker groups until nothing is left to do. Each trial of its is one: a process
+    that takes one run after the other, or waits for a Ray Train run with several workers that do.
+
+    What is done next and what is ended early is decided by the driver; Tune has the processes. One
+    that only waits for Ray Train is on the driver's machine and reserves nothing: if it held a CPU,
+    such processes could keep each other's workers out.
+    """
+    from ray import tune
+
+    # It tells of processes that died, whose runs go again.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    with TemporaryDirectory(prefix="subquad-ray-", ignore_cleanup_errors=True) as folder:
+        tune.Tuner(
+            tune.with_resources(_worker_group, _place),
+            tune_config=tune.TuneConfig(
+                search_alg=_searcher(dispatcher),
+                num_samples=-1,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(name="worker_groups", storage_path=folder, verbose=0),
+        ).fit()
+
+
+def _searcher(dispatcher: Dispatcher) -> Any:
+    """Our queue as Ray Tune's search algorithm: Tune is given groups, and tells where they end."""
+    from ray.tune.search import Searcher
+
+    class QueueSearcher(Searcher):
+        def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
+            """Tune saves it with its settings, for a resume of its own that never comes."""
+            return Searcher, ()
+
+        def suggest(self, trial_id: str) -> Any:
+            """A group's values; None: none now; FINISHED: never again."""
+            if group := dispatcher.open(trial_id):
+                return {
+                    "name": trial_id,
+                    "resources": group.resources.model_dump(mode="json"),
+                }
+            return Searcher.FINISHED if dispatcher.idle else None
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            """Take back what the worker group still has."""
+            if unstarted := "" if error or not result else result.get("unstarted", ""):
+                dispatcher.close(
+                    trial_id, f"its workers found no room ({unstarted})", most=NO_START[unstarted]
+                )
+            else:
+                dispatcher.close(trial_id, "its process died")
+
+        def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+            """Nothing: the folder remembers."""
+
+    return QueueSearcher()
+
+
+def _place(config: dict[str, Any]) -> Any:
+    from ray.tune import PlacementGroupFactory
+
+    resources = Resources.model_validate(config["resources"])
+    bundle = worker_bundle(resources)
+    machine = machine_of(resources)
+    if resources.most > 1:
+        bundle = {"memory": 1.0}  # Tune wants something to be reserved
+        machine = this_node()
+    return PlacementGroupFactory([bundle], bundle_label_selector=[machine])
+
+
+def _worker_group(config: dict[str, Any]) -> dict[str, str]:
+    """A worker group in its process. Its death counts as one of the run that it has."""
+    name = config["name"]
+    resources = Resources.model_validate(config["resources"])
+    if resources.most > 1:
+        return {"unstarted": fit_worker_group(name, resources)}
+    from subquad.engine.group import Group
+    from subquad.execution.local import device_of
+
+    work_in_worker_group(name, Group(device=device_of(resources)))
+    return {"unstarted": ""}

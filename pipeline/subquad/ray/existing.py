@@ -56,8 +56,10 @@ def attach(address: str) -> None:
     if ray.is_initialized():
         return
     place = _place_of(address)
-    known = (os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH"))
-    if any(known) or Path("~/.ray/auth_token").expanduser().exists():
+    if (
+        any((os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")))
+        or Path("~/.ray/auth_token").expanduser().exists()
+    ):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     forget_token()
     ours = {name: value for name, value in os.environ.items() if name.startswith("SUBQUAD_")}
@@ -89,11 +91,11 @@ def attach(address: str) -> None:
 def _tell(data: Mapping[str, Any], ignore_prefix: bool) -> None:
     """Of what the cluster reports, tell which machines are lost."""
     for name in re.findall(r"node name: (\S+) has been marked dead", " ".join(data["lines"])):
-        message = (
+        print_line(
             f"machine {name} was lost; training goes on from the newest checkpoint "
-            "where there is room"
+            "where there is room",
+            err=True,
         )
-        print_line(message, err=True)
 
 
 @contextmanager
@@ -189,10 +191,15 @@ class ClusterExecutor(RayExecutor):
         look_there(study, writes=writes)
 
     def there(self, make: Callable[[], Made], resources: Resources) -> Made:
-        cpus = resources.cpus_per_worker
-        gpus = min(1, resources.gpus_per_worker)
-        machine = machine_of(resources)
-        return cast("Made", _There(make, num_cpus=cpus, num_gpus=gpus, label_selector=machine))
+        return cast(
+            "Made",
+            _There(
+                make,
+                num_cpus=resources.cpus_per_worker,
+                num_gpus=min(1, resources.gpus_per_worker),
+                label_selector=machine_of(resources),
+            ),
+        )
 
     def freed(self, made: Made) -> Made:
         held = cast("_There", made)

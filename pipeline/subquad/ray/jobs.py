@@ -125,14 +125,15 @@ class Jobs:
         """The jobs that subquad handed in, the newest last."""
         with self._answering():
             known = [JobDetails(**job) for job in parse_json(self._ask("GET", "jobs/"))]
-        own = (job for job in known if "subquad" in (job.metadata or {}))
-        return sorted(own, key=lambda job: job.start_time or 0)
+        return sorted(
+            (job for job in known if "subquad" in (job.metadata or {})),
+            key=lambda job: job.start_time or 0,
+        )
 
     def logs(self, job: str) -> str:
         """All that a job has said."""
         with self._answering():
-            said = parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))
-            return str(said["logs"])
+            return str(parse_json(self._ask("GET", f"jobs/{_quoted(job)}/logs", job))["logs"])
 
     def follow(self, job: str, show: Callable[[str], None]) -> JobDetails:
         """Show what a job says until it ends; what is known of it then.
@@ -176,12 +177,11 @@ class Jobs:
         if before.status.is_terminal():
             return before, False
         self._ask("POST", f"jobs/{_quoted(job)}/stop", job)
-        until = time.monotonic() + _STOP_SECONDS + 30
+        limit = _STOP_SECONDS + 30
+        until = time.monotonic() + limit
         while not (info := self.info(job)).status.is_terminal():
             if time.monotonic() > until:
-                raise UserError(
-                    f"job {job} has not ended after {_STOP_SECONDS + 30} s: {info.message}"
-                )
+                raise UserError(f"job {job} has not ended after {limit} s: {info.message}")
             time.sleep(0.3)
         return info, True
 
@@ -235,30 +235,20 @@ def _refuse_strange_listener(address: str, port: int) -> None:
     Raises:
         UserError: the listener belongs to somebody else.
     """
-    strangers = _listeners(port) - {os.getuid(), 0}
+    found: set[int] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # of Linux
+        with suppress(OSError):
+            for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = row.split()
+                if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(int(fields[7]))
+    strangers = found - {os.getuid(), 0}
     if strangers:
         names = ", ".join(f"user {uid}" for uid in sorted(strangers))
         raise UserError(
-            f"{address}: {names} listens there, not you, and would get the token: "
-            "open your own tunnel to another "
-            "port, or write --insecure if this cluster is theirs"
+            f"{address}: {names} listens there, not you, and would get the token: open your own "
+            "tunnel to another port, or write --insecure if this cluster is theirs"
         )
-
-
-def _listeners(port: int) -> set[int]:
-    """Users whose programs listen on a port of this machine, as Linux tells; none elsewhere."""
-    found: set[int] = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            rows = Path(table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            fields = row.split()
-            user = fields[7]
-            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
-                found.add(int(user))
-    return found
 
 
 def _status(address: str, headers: dict[str, str]) -> int:

@@ -46,8 +46,7 @@ def room_there(resources: Resources, signum: Signum = lambda: 0) -> Room:
             break
         if not requested:
             print_line(f"{reason}; waits for room, for {resources.wait_s:g} s at most", err=True)
-            bundle = worker_bundle(resources)
-            request_resources(bundles=[bundle] * resources.fewest)
+            request_resources(bundles=[worker_bundle(resources)] * resources.fewest)
         requested = True
         time.sleep(ROOM_SECONDS)
     if requested:
@@ -60,8 +59,7 @@ def room_now(resources: Resources) -> Room:
     where = "the cluster"
     if resources.storage is None:
         where = "the driver's machine (others need resources.storage, a place that all reach)"
-    machines = tuple((cpus, gpus) for _, cpus, gpus in _machines(resources))
-    return Room(machines, where)
+    return Room(tuple((cpus, gpus) for _, cpus, gpus in _machines(resources)), where)
 
 
 def waited_for() -> str:
@@ -115,32 +113,30 @@ def look_there(study: Study, *, writes: bool) -> None:
     Raises:
         UserError: what is wrong, and on which machine.
     """
-    nodes = _training_nodes(study)
+    # those that may train any of the runs, each once
+    nodes = dict.fromkeys(
+        node
+        for run in study.runs
+        for node, cpus, gpus in _machines(run.experiment.resources)
+        if cpus >= run.experiment.resources.cpus_per_worker
+        and gpus >= run.experiment.resources.gpus_per_worker
+    )
     runs = [run.as_values() for run in study.runs]
-    seconds = _PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
-    for name, found in _on_each(_probe(), nodes, (runs,), timeout=seconds):
+    for name, found in _on_each(
+        _probe(), [*nodes], (runs,), timeout=_PROBE_SECONDS + len(runs) * _PROBE_SECONDS_OF_A_RUN
+    ):
         _compare(name, found)
-    marks = []
-    if writes:
-        for storage in storages(study):
-            marks.append((storage, f"runs/.probe-{secrets.token_hex(8)}"))
+    marks = [
+        (storage, f"runs/.probe-{secrets.token_hex(8)}")
+        for storage in (storages(study) if writes else ())
+    ]
     put({place_at(storage) / mark: b"" for storage, mark in marks})
     try:
-        for _ in _on_each(_look, nodes, (study, marks), timeout=None):
+        for _ in _on_each(_look, [*nodes], (study, marks), timeout=None):
             pass
     finally:
         for storage, mark in marks:
             remove(place_at(storage) / mark)
-
-
-def _training_nodes(study: Study) -> list[str]:
-    nodes = dict[str, None]()
-    for run in study.runs:
-        resources = run.experiment.resources
-        for node, cpus, gpus in _machines(resources):
-            if cpus >= resources.cpus_per_worker and gpus >= resources.gpus_per_worker:
-                nodes[node] = None
-    return [*nodes]
 
 
 def _on_each(
@@ -159,8 +155,9 @@ def _on_each(
     names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
     awaited = {}
     for node in nodes:
-        here = NodeAffinitySchedulingStrategy(node, soft=False)
-        awaited[names[node], node] = task.options(scheduling_strategy=here).remote(*given)
+        awaited[names[node], node] = task.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+        ).remote(*given)
     for (name, _), answer in awaited.items():
         try:
             yield name, ray.get(answer, timeout=timeout)
@@ -191,8 +188,11 @@ def _probe() -> Callable[[Any], dict[str, Any]]:
 
         for run in runs:
             Run.rebuild(run)
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        return {"versions": versions, "free": free, "time": time.time()}
+        return {
+            "versions": versions,
+            "free": shutil.disk_usage(tempfile.gettempdir()).free,
+            "time": time.time(),
+        }
 
     return probe
 
@@ -201,11 +201,10 @@ def _compare(name: str, found: Mapping[str, Any]) -> None:
     """Refuse a machine with other versions than the driver's; tell of a full disk or a wrong
     clock.
     """
-    versions = found["versions"]
     others = [
-        f"{package} {versions[package]}, the driver has {installed_version(package) or 'none'}"
-        for package in _MUST_AGREE
-        if versions[package] != installed_version(package)
+        f"{package} {theirs}, the driver has {installed_version(package) or 'none'}"
+        for package, theirs in found["versions"].items()
+        if theirs != installed_version(package)
     ]
     if others:
         raise UserError(f"machine {name}: other versions than the driver's: {', '.join(others)}")

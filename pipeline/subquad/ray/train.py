@@ -21,8 +21,6 @@ from subquad.record.run_folder import RunFolder
 from subquad.record.storage import content_of, put, remove
 
 if TYPE_CHECKING:
-    from ray.train import ScalingConfig
-
     from subquad.engine.group import Group
 
 # Our own rule (resources.max_failures without a new checkpoint) ends a run that does not get on;
@@ -50,9 +48,13 @@ def fit_worker_group(name: str, resources: Resources) -> str:
     """
     from ray.train import FailureConfig
 
-    failures = FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0)
     try:
-        fit_workers(_worker_main, {"name": name}, resources, failure_config=failures)
+        fit_workers(
+            _worker_main,
+            {"name": name},
+            resources,
+            failure_config=FailureConfig(max_failures=_MOST_FAILURES, controller_failure_limit=0),
+        )
     except Exception as error:
         cause = type(getattr(error, "controller_failure", error)).__name__
         if cause not in NO_START:
@@ -68,7 +70,7 @@ def fit_workers(
     **more: Any,
 ) -> dict[str, Any]:
     """What a module's function returns in the workers of a Ray Train run."""
-    from ray.train import RunConfig
+    from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     class Trainer(TorchTrainer):
@@ -78,6 +80,8 @@ def fit_workers(
             callbacks = super()._create_default_callbacks()
             return [each for each in callbacks if type(each).__name__ != "DatasetsCallback"]
 
+    fewest = resources.fewest
+    most = resources.most
     with TemporaryDirectory(prefix="subquad-ray-") as own:  # of Ray's own files, which nobody reads
         trainer = Trainer(
             function,
@@ -86,24 +90,16 @@ def fit_workers(
                 backend="nccl" if resources.gpus_per_worker else "gloo",
                 timeout_s=int(resources.hang_timeout_s),
             ),
-            scaling_config=_workers(resources),
+            scaling_config=ScalingConfig(
+                num_workers=most if fewest == most else (fewest, most),
+                elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
+                use_gpu=resources.gpus_per_worker > 0,
+                resources_per_worker=worker_bundle(resources),
+                label_selector=machine_of(resources),
+            ),
             run_config=RunConfig(name="subquad", storage_path=own, **more),
         )
         return trainer.fit().return_value or {}
-
-
-def _workers(resources: Resources) -> ScalingConfig:
-    from ray.train import ScalingConfig
-
-    fewest = resources.fewest
-    most = resources.most
-    return ScalingConfig(
-        num_workers=most if fewest == most else (fewest, most),
-        elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
-        use_gpu=resources.gpus_per_worker > 0,
-        resources_per_worker=worker_bundle(resources),
-        label_selector=machine_of(resources),
-    )
 
 
 def worker_bundle(resources: Resources) -> dict[str, float]:
@@ -136,9 +132,10 @@ def _worker_main(config: dict[str, Any]) -> dict[str, Any]:
     from subquad.engine.group import Group
 
     context = ray.train.get_context()
-    device = ray.train.torch.get_device()
-    group = Group(context.get_world_rank(), context.get_world_size(), device)
-    work_in_worker_group(config["name"], group)
+    work_in_worker_group(
+        config["name"],
+        Group(context.get_world_rank(), context.get_world_size(), ray.train.torch.get_device()),
+    )
     return {}
 
 

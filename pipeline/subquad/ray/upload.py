@@ -116,18 +116,17 @@ def _unusable(owner: Distribution) -> str:
             return f"needs Python {wanted}"
     except InvalidSpecifier:
         return f"has no valid Requires-Python: {wanted}"
-    lines = (owner.read_text("WHEEL") or "").splitlines()
-    wheel_tags = [line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")]
-    ours = {(tag.interpreter, tag.abi) for tag in sys_tags()}
-    fits = [
-        tag.platform == "any" or "linux" in tag.platform
-        for text in wheel_tags
-        for tag in parse_tag(text)
-        if (tag.interpreter, tag.abi) in ours
+    wheel_tags = [
+        line.removeprefix("Tag:").strip()
+        for line in (owner.read_text("WHEEL") or "").splitlines()
+        if line.startswith("Tag:")
     ]
-    if any(fits) or not wheel_tags:
-        return ""
-    return f"is a wheel for {' and '.join(wheel_tags)}"
+    ours = {(tag.interpreter, tag.abi) for tag in sys_tags()}
+    for text in wheel_tags:
+        for tag in parse_tag(text):
+            if (tag.interpreter, tag.abi) in ours and re.search("^any$|linux", tag.platform):
+                return ""
+    return f"is a wheel for {' and '.join(wheel_tags)}" if wheel_tags else ""
 
 
 def add_file(name: str, content: bytes, folder: Path) -> str:

@@ -73,9 +73,8 @@ def touching(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str | bytes) -> None:
     """Replace a small file whole: a reader sees the old or the new text, also after a crash."""
-    content = text if isinstance(text, bytes) else text.encode()
     with touching(path), replacing(path) as stream:
-        stream.write(content)
+        stream.write(text if isinstance(text, bytes) else text.encode())
 
 
 def write_output(path: Path, text: str) -> None:
@@ -85,8 +84,8 @@ def write_output(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         with touching(path), open(path, "wb") as stream:
             stream.write(text.encode())
-        return
-    write_text(path, text)
+    else:
+        write_text(path, text)
 
 
 def to_disk(stream: IO[str]) -> None:
@@ -109,13 +108,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """A JSON object with its check, as files have it."""
-    text = json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False)
-    return f"{text}\n"
+    return json.dumps(_checked(data), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def json_line(data: Mapping[str, Any]) -> str:
-    text = json.dumps(_checked(data), allow_nan=False)
-    return f"{text}\n"
+    return json.dumps(_checked(data), allow_nan=False) + "\n"
 
 
 def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,8 +125,7 @@ def _checked(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_of(values: Mapping[str, Any]) -> str:
     text = json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    content = text.encode()  # in which half a character has no form
-    return hashlib.sha256(content).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]  # half a character has no form in it
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:

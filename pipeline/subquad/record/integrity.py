@@ -79,18 +79,15 @@ def look(run: Path, *, far: bool = False) -> Looked:
     """
     result, faults = _result(run)
     above = f"{CHECKPOINTS}/"
-    bound = {}
-    manifests = {}
-    for name, entry in ((result and result.files) or {}).items():
-        if name.startswith(above):
-            manifests[name.removeprefix(above)] = entry
-        else:
-            bound[name] = entry
+    files = (result and result.files) or {}
+    manifests = {
+        name.removeprefix(above): entry for name, entry in files.items() if name.startswith(above)
+    }
     if result is None:
         faults += _unreadable(bound_files(run))
     else:
-        faults += _changed(run, bound)
-        faults += _contradictions(run, result)
+        bound = {name: entry for name, entry in files.items() if not name.startswith(above)}
+        faults += [*_changed(run, bound), *_contradictions(run, result)]
     try:
         root = RunFolder.of(run).checkpoints
         if is_remote(root) and not far:
@@ -159,8 +156,7 @@ def _file_faults(name: str, entry: Any, path: Path) -> Iterator[str]:
     except OSError as error:
         yield f"{name} cannot be read: {error.strerror}"
         return
-    fault = change(name, entry, found)
-    if fault:
+    if fault := change(name, entry, found):
         yield fault
 
 
@@ -187,21 +183,17 @@ def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str],
     wanted = {PurePosixPath(name).parent.as_posix() for name in recorded}
     if wanted and not here:
         return [], [CHECKPOINTS], 0
-    absent = [f"{CHECKPOINTS}/{folder}" for folder in sorted(wanted - here)]
     faults: list[str] = []
     whole = 0
     for folder in sorted(here):
         name = f"{folder}/{MANIFEST}"
-        is_recorded = name in recorded
-        is_finished = name in names and _FOLDER.fullmatch(folder)
-        if not is_recorded and not is_finished:
+        if name not in recorded and not (name in names and _FOLDER.fullmatch(folder)):
             continue
         found = list(_of_checkpoint(root / folder, recorded.get(name)))
-        if not found:
-            whole += 1
-        elif is_recorded or name in listing(root):  # else the run removed it meanwhile
+        whole += not found
+        if name in recorded or name in listing(root):  # else the run removed it meanwhile
             faults += found
-    return faults, absent, whole
+    return faults, [f"{CHECKPOINTS}/{folder}" for folder in sorted(wanted - here)], whole
 
 
 def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
@@ -213,8 +205,8 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
     above = f"{CHECKPOINTS}/{folder.name}"
     if recorded is not None:
         faults = list(_file_faults(f"{above}/{MANIFEST}", recorded, folder / MANIFEST))
+        yield from faults
         if faults:
-            yield from faults
             return
     try:
         manifest = manifest_at(folder)
@@ -245,11 +237,8 @@ def look_at_search(search: Path) -> Iterator[str]:
 def steps_of(root: Path) -> dict[int, bool]:
     """Steps that have a folder, oldest first, and whether their checkpoint was finished."""
     names = listing(root)
-    steps = {}
-    for folder in {name.partition("/")[0] for name in names}:
-        match = _FOLDER.fullmatch(folder)
-        if match:
-            steps[int(match[1])] = f"{folder}/{MANIFEST}" in names
+    folders = filter(_FOLDER.fullmatch, {name.partition("/")[0] for name in names})
+    steps = {int(name.removeprefix("step-")): f"{name}/{MANIFEST}" in names for name in folders}
     return dict(sorted(steps.items()))
 
 
@@ -282,9 +271,8 @@ def manifest_at(folder: Path) -> CheckpointManifest:
         raise CheckpointError(f"{folder}: {why}") from error
     if content.get("format") != FORMAT:
         raise CheckpointError(
-            f"{folder}: checkpoint format {content.get('format')!r}, this subquad "
-            f"reads format {FORMAT}: "
-            "use the subquad version in the run's environment.json"
+            f"{folder}: checkpoint format {content.get('format')!r}, this subquad reads format "
+            f"{FORMAT}: use the subquad version in the run's environment.json"
         )
     try:
         manifest = CheckpointManifest.read(content)
@@ -294,11 +282,8 @@ def manifest_at(folder: Path) -> CheckpointManifest:
     best = manifest.best or 0
     count = manifest.shards
     names = {GENERATORS, STATE, *shards_of(MODEL, count), *shards_of(OPTIMIZER, count)}
-    if (
-        folder != checkpoint_folder(folder.parent, step)
-        or best > step
-        or manifest.files.keys() != names
-    ):
+    is_here = folder == checkpoint_folder(folder.parent, step)
+    if not is_here or best > step or manifest.files.keys() != names:
         raise CheckpointError(
             f"{path}: damaged: it speaks of step {step}, the best step {best}, and "
             f"{list(manifest.files)}"

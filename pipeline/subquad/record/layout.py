@@ -64,10 +64,7 @@ _MARKS = (EXPERIMENT, STUDY, SEARCH, TRIAL, IDENTITY, RESULT, EXPORTED)
 
 def bound_files(run: Path) -> dict[str, Path]:
     """The files of a run's folder that its result stands on, by name, its checkpoints aside."""
-    found = {}
-    for pattern in _BOUND:
-        found |= by_name(run, sorted(run.glob(pattern)))
-    return found
+    return by_name(run, (path for pattern in _BOUND for path in sorted(run.glob(pattern))))
 
 
 def enter(folder: Path) -> Path:

@@ -73,19 +73,15 @@ _LATER = re.compile(r"metrics-([2-9]|[1-9][0-9]{1,8})\.jsonl")
 
 def metrics_file(run: Path, attempt: int) -> Path:
     """Where an attempt writes its records; nothing else writes there."""
-    name = METRICS if attempt == 1 else f"metrics-{attempt}.jsonl"
-    return run / name
+    return run / (METRICS if attempt == 1 else f"metrics-{attempt}.jsonl")
 
 
 def metrics_files(run: Path) -> list[Path]:
     """The files of a run's records, one for each attempt, oldest first."""
-    attempts: list[int] = []
+    later = [_LATER.fullmatch(path.name) for path in run.glob("metrics-*.jsonl")]
+    attempts = [int(match[1]) for match in later if match]
     if (run / METRICS).exists():
         attempts.append(1)
-    for path in run.glob("metrics-*.jsonl"):
-        later = _LATER.fullmatch(path.name)
-        if later:
-            attempts.append(int(later[1]))
     return [metrics_file(run, attempt) for attempt in sorted(attempts)]
 
 
@@ -138,18 +134,15 @@ def read_records(run: Path) -> list[Record]:
     records, place = read_new(run, Place())
     newest = list(place.read)[-1:]
     for line in place.unreadable:
-        name, _, _ = line.rpartition(":")
-        if name in newest:
+        if line.rpartition(":")[0] in newest:
             raise RunError(f"{run / line}: damaged: no record")
     found: list[Record] = []
     for _, group in groupby(records, key=lambda record: record.attempt):
         later = list(group)
-        first = math.inf
-        for record in later:
-            if record.kind in ("train", "eval"):
-                first = min(first, record.step)
-        found = [record for record in found if record.step < first]
-        found += later
+        first = min(
+            [record.step for record in later if record.kind in ("train", "eval")], default=math.inf
+        )
+        found = [record for record in found if record.step < first] + later
     return found
 
 

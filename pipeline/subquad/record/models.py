@@ -36,6 +36,7 @@ from subquad.record.names import (
 )
 
 Count = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+_Operations = Annotated[int, Strict(), Field(ge=0)]
 Flag = Annotated[bool, Strict()]
 
 
@@ -66,9 +67,7 @@ class Part(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             message = first["msg"].removeprefix("Value error, ")
             where = escaped(".".join(map(str, first["loc"])), 200)
-            if where:
-                message = f"{where}: {message.lower()}"
-            raise ValueError(message) from None
+            raise ValueError(f"{where}: {message.lower()}" if where else message) from None
 
 
 class File(Part):
@@ -197,8 +196,8 @@ class Result(Named):
     status: Literal["finished", "pruned", "failed"]
     reason: str | None = None
     parameters: Count | None = None
-    flops_per_step: Annotated[int, Strict(), Field(ge=0)] | None = None
-    bytes_per_step: Annotated[int, Strict(), Field(ge=0)] | None = None
+    flops_per_step: _Operations | None = None
+    bytes_per_step: _Operations | None = None
     steps: Count | None = None
     epochs: Number | None = None
     seconds: Number | None = None
@@ -222,14 +221,12 @@ class Result(Named):
 
     @model_validator(mode="after")
     def _fractions(self) -> Self:
-        for name, guesses in (self.reference_scores or _NO_SCORES).scores.items():
+        scores = self.reference_scores.scores if self.reference_scores else {}
+        for name, guesses in scores.items():
             for value in guesses.values():
                 if self.shown(name).is_fraction and not 0 <= value <= 1:
                     raise ValueError(f"reference_scores: {name} must be a number from 0 to 1")
         return self
-
-
-_NO_SCORES = ReferenceScores(samples=1, scores={})
 
 
 DATASET = "dataset"

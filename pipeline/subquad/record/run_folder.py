@@ -63,8 +63,7 @@ class RunFolder:
                 f"{self.path}: must lie below a folder `runs`, as its checkpoints are in "
                 f"{self.storage}/runs/..."
             )
-        place = self.path.relative_to(runs.parent)
-        kept = place_at(self.storage).joinpath(*place.parts)
+        kept = place_at(self.storage).joinpath(*self.path.relative_to(runs.parent).parts)
         if disk.hold(kept):
             disk.refuse_links(kept)
         return kept
@@ -86,12 +85,10 @@ class RunFolder:
             return
         with touching(self.path):
             now = manifest_of(by_name(self.path, _small_files(self.path)))
-        changed = [name for name, entry in now.items() if self._sent.get(name) != entry]
-        self._put([name for name in changed if name != RESULT], target)
-        if RESULT in changed:  # it stands on the other files
-            self._put([RESULT], target)
-        before = self._sent.keys() or {RESULT, ERROR}
-        for name in before - now.keys():
+            changed = {name for name, entry in now.items() if self._sent.get(name) != entry}
+            for names in (changed - {RESULT}, changed & {RESULT}):  # it stands on the other files
+                put({target / name: read_bytes(self.path / name) for name in names})
+        for name in (self._sent.keys() or {RESULT, ERROR}) - now.keys():
             remove(target / name)
         self._sent.clear()
         self._sent.update(now)
@@ -124,13 +121,6 @@ class RunFolder:
                 put({below(self.path, name): content})
                 self._sent[name] = sum_of(content)
 
-    def _put(self, names: list[str], target: Path) -> None:
-        contents = {}
-        with touching(self.path):
-            for name in names:
-                contents[target / name] = read_bytes(self.path / name)
-            put(contents)
-
 
 def _small_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.glob("*"), key=str):
@@ -138,20 +128,21 @@ def _small_files(folder: Path) -> Iterator[Path]:
         if path.is_dir():
             if name != CHECKPOINTS and not is_run(path) and not is_study(path):
                 yield from _small_files(path)
-        elif name not in _STAYS and not name.startswith(".") and not name.endswith(".lock"):
+        elif name not in _STAYS and not name.startswith(".") and path.suffix != ".lock":
             yield path
 
 
 def _versions(folder: Path) -> dict[str, Any]:
     """Small files of a run in storage, each with what changes with its content."""
-    found: dict[str, Any] = {}
     if is_remote(folder):
-        for name, file in listing(folder).items():
-            if CHECKPOINTS not in name.split("/"):
-                found[name] = marks_of(file)
-        return found
-    for path in _small_files(folder):
+        return {
+            name: marks_of(file)
+            for name, file in listing(folder).items()
+            if CHECKPOINTS not in name.split("/")
+        }
+    found: dict[str, Any] = {}
+    for name, path in by_name(folder, _small_files(folder)).items():
         with suppress(FileNotFoundError):
             about = path.stat()
-            found[path.relative_to(folder).as_posix()] = about.st_ino, about.st_mtime_ns
+            found[name] = about.st_ino, about.st_mtime_ns
     return found

@@ -42,9 +42,7 @@ _SLOWEST = 1e6
 def data_root() -> Path:
     """Where prepared data live: $SUBQUAD_DATA, else the user's cache folder."""
     given = os.environ.get("SUBQUAD_DATA")
-    if given:
-        return Path(given).resolve()
-    return user_cache_path("subquad") / "data"
+    return Path(given).resolve() if given else user_cache_path("subquad") / "data"
 
 
 def is_remote(path: Path) -> bool:
@@ -73,10 +71,9 @@ def _do(
     files: Any = cast("UPath", place).fs
     if not files.async_impl:
         return getattr(files, name)(*given, **more)
-    operation = getattr(files, f"_{name}")
     limit = seconds or SECONDS
     try:
-        return sync(files.loop, operation, *given, timeout=limit, **more)
+        return sync(files.loop, getattr(files, f"_{name}"), *given, timeout=limit, **more)
     except FSTimeoutError as error:
         raise TimeoutError(f"no answer within {limit:.0f} s") from error
 
@@ -185,16 +182,14 @@ def put(files: Mapping[Path, bytes]) -> None:
     for path, data in files.items():
         if isinstance(path, UPath):
             remote[path] = data
-            continue
-        with reaching(path), replacing(path) as stream:
-            stream.write(data)
-    if not remote:
-        return
-    first = next(iter(remote))
-    contents = {path.path: data for path, data in remote.items()}
-    size = sum(map(len, contents.values()))
-    with reaching(first.parent):
-        _do(first, "pipe", contents, seconds=SECONDS + size / _SLOWEST)
+        else:
+            with reaching(path), replacing(path) as stream:
+                stream.write(data)
+    for first in list(remote)[:1]:
+        contents = {path.path: data for path, data in remote.items()}
+        size = sum(map(len, contents.values()))
+        with reaching(first.parent):
+            _do(first, "pipe", contents, seconds=SECONDS + size / _SLOWEST)
 
 
 def remove(path: Path) -> None:
@@ -213,8 +208,7 @@ def remove(path: Path) -> None:
 def remove_tree(folder: Path, first: str = "") -> None:
     """Delete a folder as far as that works, a file of it first."""
     if not isinstance(folder, UPath):
-        if first:
-            disk.delete_tree(folder / first)
+        disk.delete_tree(folder / first)
         disk.delete_tree(folder)
         return
     with suppress(DiskError), reaching(folder):
@@ -260,23 +254,19 @@ def fetched(address: str, root: Path) -> Path:
             raise DataError(f"{address}: there is nothing")
         above = root / "fetched"
         above.mkdir(parents=True, exist_ok=True)
-        folder = above / _version_of(address, files)
+        marks = {name: marks_of(file) for name, file in files.items()}
+        content = json.dumps([address, marks], sort_keys=True).encode()
+        folder = above / hashlib.sha256(content).hexdigest()[:16]
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 with building(folder) as part:
                     for name, file in files.items():
-                        source = place / name if name else place
-                        target = below(part, f"{place.name}/{name}" if name else place.name)
+                        own = f"/{name}" if name else ""
+                        target = below(part, f"{place.name}{own}")
                         target.parent.mkdir(parents=True, exist_ok=True)
-                        _fetch(source, target, file.get("size"))
+                        _fetch(place / name if name else place, target, file.get("size"))
         check_own(folder)
     return folder / place.name
-
-
-def _version_of(address: str, files: Mapping[str, Mapping[str, Any]]) -> str:
-    """A name for what files hold now, from what their store says of them."""
-    marks = {name: marks_of(file) for name, file in files.items()}
-    return hashlib.sha256(json.dumps([address, marks], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def marks_of(file: Mapping[str, Any]) -> list[str]:
@@ -294,8 +284,14 @@ def _fetch(source: UPath, target: Path, size: int | None) -> None:
     more = {}
     if source.protocol not in STORES:
         more["callback"] = Counted(str(source), size)
-    expected = size or 60 * SECONDS * _SLOWEST
-    _do(source, "get_file", source.path, str(target), seconds=SECONDS + expected / _SLOWEST, **more)
+    _do(
+        source,
+        "get_file",
+        source.path,
+        str(target),
+        seconds=SECONDS + (size or 60 * SECONDS * _SLOWEST) / _SLOWEST,
+        **more,
+    )
 
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "Last-Modified")

@@ -44,16 +44,13 @@ def address_fault(address: str, known: tuple[str, ...] = STORES) -> str:
         return ""
     parts = urlsplit(address)
     if parts.scheme not in known:
-        return (
-            f"{parts.scheme}:// is not supported; use "
-            f"{', '.join(f'{scheme}://' for scheme in known)} or a folder"
-        )
+        choice = ", ".join(f"{scheme}://" for scheme in known)
+        return f"{parts.scheme}:// is not supported; use {choice} or a folder"
     if has_secret(address):
         return (
-            "must not hold a user name, password or token, as experiments are "
-            "written to disk: give them as the "
-            "store's own environment variables or files, such as AWS_ACCESS_KEY_ID "
-            "and AWS_SECRET_ACCESS_KEY"
+            "must not hold a user name, password or token, as experiments are written to disk: "
+            "give them as the store's own environment variables or files, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if not parts.netloc and parts.scheme != "file":
         return f"{address} names no {'server' if parts.scheme.startswith('http') else 'bucket'}"

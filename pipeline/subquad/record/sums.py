@@ -60,12 +60,8 @@ def manifest_of(paths: Mapping[str, Path]) -> Manifest:
     Raises:
         OSError: one cannot be read.
     """
-    manifest = {}
-    for name, path in paths.items():
-        found = sum_at(path)
-        if found is not None:
-            manifest[name] = found
-    return manifest
+    found = {name: sum_at(path) for name, path in paths.items()}
+    return {name: summed for name, summed in found.items() if summed is not None}
 
 
 def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:
@@ -80,10 +76,9 @@ def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:
         return f"{name} has no size and sha256 in its manifest"
     if found is None:
         return f"{name} is missing"
-    size = found["bytes"]
-    expected = recorded["bytes"]
-    if size != expected:
-        return f"{name} has changed: it has {size} bytes, its manifest says {expected}"
+    if found["bytes"] != recorded["bytes"]:
+        has = f"it has {found['bytes']} bytes, its manifest says {recorded['bytes']}"
+        return f"{name} has changed: {has}"
     if found["sha256"] != recorded["sha256"]:
         return f"{name} has changed: its sha256 differs from its manifest"
     return ""

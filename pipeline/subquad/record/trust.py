@@ -205,8 +205,13 @@ def refuse_strange_file(
             "start a new run"
         )
     folders = list(_deciding(place, owner))
-    wrote = any(_wrote(folder, sha256) for folder in (owner or place, *(owner or place).parents))
-    if not wrote and not any(_is_of(_noted("folders"), folder) for folder in folders):
+    # what the user wrote this code for
+    written = [entry.partition(" ") for entry in _noted("sources")]
+    wrote = [whose for digest, _, whose in written if digest == sha256]
+    below = (owner or place, *(owner or place).parents)
+    if not any(_is_of(wrote, folder) for folder in below) and not any(
+        _is_of(_noted("folders"), folder) for folder in folders
+    ):
         above = base.resolve()
         folder = above if above in folders else [*folders, place.parent][0]
         if not _says_yes(f"{owner or folder} wants to run {path}. Trust {folder}?"):
@@ -237,12 +242,6 @@ def _deciding(place: Path, owner: Path | None) -> Iterator[Path]:
         yield folder
         if folder.name == "runs" or any(any(folder.glob(mark)) for mark in _OF_RUNS):
             return
-
-
-def _wrote(folder: Path, sha256: str) -> bool:
-    """Whether the user wrote this code for what lies in a folder."""
-    sources = [entry.partition(" ") for entry in _noted("sources")]
-    return _is_of([place for written, _, place in sources if written == sha256], folder)
 
 
 def _is_of(entries: Iterable[str], folder: Path) -> bool:

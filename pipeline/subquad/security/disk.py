@@ -58,10 +58,10 @@ def hold(folder: Path) -> bool:
     if not isinstance(folder, Path):
         return False
     real = str(folder.resolve())
-    is_new = not _is_held(real)
-    if is_new:
-        _held.add(real)
-    return is_new
+    if _is_held(real):
+        return False
+    _held.add(real)
+    return True
 
 
 def refuse_links(folder: Path) -> None:
@@ -147,8 +147,9 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     assert "w" not in mode, "files are replaced whole: use `replacing`"
     if mode[0] == "a":
         _part_from_other_names(path)
-    follows = mode[0] == "r" and not _is_held(os.path.abspath(path))
-    careful = os.O_NONBLOCK if follows else _CAREFUL
+    careful = (
+        os.O_NONBLOCK if (mode[0] == "r" and not _is_held(os.path.abspath(path))) else _CAREFUL
+    )
     with _at(path.parent) as above:
         try:
             return open(
@@ -196,8 +197,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     temporary = temporary_beside(path).name
     with _at(path.parent, make=True) as folder:
         try:
-            new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with open(os.open(temporary, new | _CAREFUL, 0o666, dir_fd=folder), "wb") as stream:
+            with open(
+                os.open(
+                    temporary,
+                    (os.O_WRONLY | os.O_CREAT | os.O_EXCL) | _CAREFUL,
+                    0o666,
+                    dir_fd=folder,
+                ),
+                "wb",
+            ) as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -293,5 +301,7 @@ def check_own(folder: Path) -> None:
 
 
 def _not_own(path: Path, reason: str) -> DataError:
-    remedy = "remove it, or set SUBQUAD_DATA to a folder of your own"
-    return DataError(f"{path}: {reason}, so it is not believed; {remedy}")
+    return DataError(
+        f"{path}: {reason}, so it is not believed; remove it, or set SUBQUAD_DATA to a folder of "
+        "your own"
+    )

@@ -149,8 +149,9 @@ async def client(**options: Any) -> Any:
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(start)
     trace.on_request_redirect.append(redirect)
-    connector = aiohttp.TCPConnector(resolver=Resolver())
-    return aiohttp.ClientSession(connector=connector, trace_configs=[trace], **options)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=Resolver()), trace_configs=[trace], **options
+    )
 
 
 def check_redirect(old: Any, new: Any) -> None:
@@ -160,29 +161,20 @@ def check_redirect(old: Any, new: Any) -> None:
         DataError: to another kind of address, from https to http; or to another host or port,
             unless both are public.
     """
-    fault = DataError(
-        f"{old}: leads to {str(new)[:200]}, which is not followed; give that address itself"
-    )
-    if (
-        new.scheme not in ("http", "https")
-        or not new.host
-        or (old.scheme, new.scheme) == ("https", "http")
-    ):
+    led = f"{old}: leads to {str(new)[:200]}, which"
+    fault = DataError(f"{led} is not followed; give that address itself")
+    is_http = new.scheme in ("http", "https") and new.host
+    if not is_http or (old.scheme, new.scheme) == ("https", "http"):
         raise fault
     is_upgrade = (old.host, "https", 443) == (new.host, new.scheme, new.port)
     if is_upgrade or (old.host, old.port) == (new.host, new.port):
         return
     try:
-        if not all(
-            _is_public(place[4][0])
-            for url in (old, new)
-            for place in socket.getaddrinfo(url.host, url.port)
-        ):
-            raise fault
+        places = [place for url in (old, new) for place in socket.getaddrinfo(url.host, url.port)]
     except OSError as error:
-        raise DataError(
-            f"{old}: leads to {str(new)[:200]}, which cannot be resolved: {error}"
-        ) from error
+        raise DataError(f"{led} cannot be resolved: {error}") from error
+    if not all(_is_public(place[4][0]) for place in places):
+        raise fault
 
 
 def _is_public(address: object) -> bool:

@@ -71,9 +71,8 @@ def allow(where: object, what: str, amount: int, allowed: int, are: str = "read"
     Raises:
         DataError: where, what, how much, and what is allowed.
     """
-    if amount <= allowed:
-        return
-    raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are {are}")
+    if amount > allowed:
+        raise DataError(f"{where}: {what}: {amount:,}, at most {allowed:,} are {are}")
 
 
 def allow_memory(where: object, size: int) -> None:
@@ -127,8 +126,7 @@ def open_unpacked(path: Path, ending: str | None = None) -> BinaryIO:
     kind = path.suffix if ending is None else ending
     if kind not in _OPENED:
         return path.open("rb")
-    stream: Any = _OPENED[kind](path)
-    return io.BufferedReader(_Unpacked(path, stream))  # type: ignore[return-value]
+    return io.BufferedReader(_Unpacked(path, _OPENED[kind](path)))  # type: ignore[return-value]
 
 
 class _Unpacked(io.RawIOBase):
@@ -186,8 +184,12 @@ def open_zip(where: object, stream: BinaryIO) -> Iterator[zipfile.ZipFile]:
         allow(where, "files in the zip", len(members), MEMBERS)
         if sum(member.compress_size for member in members) > size:
             raise DataError(f"{where}: files in the zip lie over one another")
-        unpacked = sum(member.file_size for member in members)
-        allow(where, "bytes unpacked", unpacked, unpacked_limit(size))
+        allow(
+            where,
+            "bytes unpacked",
+            sum(member.file_size for member in members),
+            unpacked_limit(size),
+        )
         yield found
 
 
@@ -210,8 +212,7 @@ def check_npy(stream: BinaryIO, size: int) -> int:
     if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
         raise ValueError(f"{description}: only arrays of numbers and texts are read")
     count = math.prod(shape)
-    data_size = count * kind.itemsize
-    wanted = head.tell() + data_size
+    wanted = head.tell() + count * kind.itemsize
     if wanted != size:
         raise ValueError(f"{description} need {wanted:,} bytes, the file has {size:,}")
     return count
@@ -248,11 +249,9 @@ def check_pickle(where: object, stream: BinaryIO) -> set[str]:
             allow(where, "steps of the pickle", count, VALUES)
             if step.name == "GLOBAL":
                 names.add(str(argument))
-            found = _pickle_step(step, argument, stack, memo)
-            if found is not None:
-                depth, values = found
-                allow(where, "lists and tuples in one another", depth, DEPTH)
-                allow(where, "values", values, VALUES)
+            if found := _pickle_step(step, argument, stack, memo):
+                allow(where, "lists and tuples in one another", found[0], DEPTH)
+                allow(where, "values", found[1], VALUES)
     except DataError:
         raise
     except Exception as error:  # a damaged pickle fails in any way there is
@@ -286,14 +285,11 @@ def _pickle_step(
     if step.stack_after[0].name == "mark":
         stack.append(None)
         return None
-    depth = 0
-    values = 1
-    if step.name.startswith(("APPEND", "SETITEM", "ADDITEM")):
-        # What is put into a list again and again makes it no deeper.
-        depth, values = fixed.pop()
+    # What is put into a list again and again makes it no deeper.
+    adds = step.name.startswith(("APPEND", "SETITEM", "ADDITEM"))
+    depth, values = fixed.pop() if adds else (0, 1)
     for inner_depth, inner_values in [*taken, *fixed]:
         depth = max(depth, 1 + inner_depth)
         values += inner_values
-    made = (depth, values)
-    stack.extend([made] * len(step.stack_after))
-    return made
+    stack.extend([(depth, values)] * len(step.stack_after))
+    return depth, values

@@ -86,8 +86,7 @@ def artifact_folder(uri: str, root: Path) -> Path | None:
     if _scheme(uri) in _SERVERS:
         return None
     database = sqlite_path(uri)
-    above = database.parent if database else root
-    return above.resolve() / ARTIFACTS
+    return (database.parent if database else root).resolve() / ARTIFACTS
 
 
 def _scheme(uri: str) -> str:

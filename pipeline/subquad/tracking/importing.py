@@ -24,8 +24,7 @@ from subquad.record.metrics import Place
 from subquad.record.names import METRICS
 from subquad.security.disk import hold
 from subquad.tracking.address import VARIABLE
-from subquad.tracking.folders import SENDING, Values, parts_in
-from subquad.tracking.mirror import about, points_after
+from subquad.tracking.mirror import SENDING, Values, about, parts_in, points_after
 from subquad.tracking.publisher import Publisher, Summary
 
 if TYPE_CHECKING:
@@ -112,8 +111,11 @@ class Importer:
         run = store.runs.get(folder)
         points, place = points_after(folder, run.place if run else Place())
         if run is None:
-            oldest = min(path.stat().st_mtime for path in folder.iterdir())
-            began = points[0].time_ms / 1000 if points else oldest
+            began = (
+                points[0].time_ms / 1000
+                if points
+                else min(path.stat().st_mtime for path in folder.iterdir())
+            )
             run = store.create(folder, what.label, began, above)
         below = parts_in(folder)
         for part in below:

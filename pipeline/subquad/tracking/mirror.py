@@ -1,5 +1,6 @@
-"""What a run, a trial, or the parent of such, a study or search, shows to a tracker: what it is and
-came to (`about`), and the points of its curves (`points_after`).
+"""What a folder is to a tracker, a run, a trial, or the parent of such, a study or search: what is
+below it (a search's final study is below the search), what it is and came to (`about`), and the
+points of its curves (`points_after`).
 
 All is read from files, so any process can send it anywhere, while it grows or later. There are no
 secrets in it.
@@ -11,18 +12,18 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
+from subquad.experiment.strict_yaml import parse_yaml, read_text
 from subquad.record import names
 from subquad.record.files import find_file, flatten
-from subquad.record.layout import is_study, runs_below
+from subquad.record.layout import is_study, runs_below, runs_root
 from subquad.record.metrics import Place, read_new
 from subquad.record.models import Environment, Git, Identity, Result, SearchSummary, Test, TrialFile
-from subquad.tracking.folders import Values, read_yaml, whole_of
 
 _NAME_LIMIT = 250
 _REFUSED = re.compile(r"[^\w.\- /]|(?<![^/])[./]|/$")
@@ -102,12 +103,11 @@ def about(folder: Path, *, final: bool = False) -> About:
     tags = {**what.tags, "subquad.status": what.state}
     if (whole / names.SEARCH).exists():
         tags = {"subquad.kind": "final", **tags, "subquad.search": above}
-    label = above if folder == whole else what.label or folder.name
     return replace(
         what,
         params=without_secrets(what.params),
         tags=without_secrets({name: tag for name, tag in tags.items() if tag not in (None, "")}),
-        label=without_secrets(label),
+        label=without_secrets(above if folder == whole else what.label or folder.name),
         time=time,
         files=[path.relative_to(folder).as_posix() for path in files],
     )
@@ -121,8 +121,11 @@ def points_after(folder: Path, place: Place) -> tuple[list[Point], Place]:
     points: list[Point] = []
     for record in records:
         above = record.split or record.kind
-        values = {f"{above}/{name}": value for name, value in record.metrics.items()}
-        points += points_of(values, record.time, record.step)
+        points += points_of(
+            {f"{above}/{name}": value for name, value in record.metrics.items()},
+            record.time,
+            record.step,
+        )
     return points, place
 
 
@@ -157,8 +160,9 @@ def _run(folder: Path, time: float, final: bool) -> About:
             "subquad.trial": folder.name.lstrip("0") or "0",
         }
         if result and result.status == "finished" and result.best:  # the best one decides
-            values = {"objective": result.best.metrics.get(result.metric)}
-            points += points_of(values, time, result.best.step)
+            points += points_of(
+                {"objective": result.best.metrics.get(result.metric)}, time, result.best.step
+            )
     return About(_state(result, final, trial), params, tags, points, label)
 
 
@@ -170,23 +174,26 @@ def _state(result: Result | None, final: bool, trial: TrialFile | None = None) -
 def _last_points(result: Result, time: float) -> list[Point]:
     """Test metrics, and what the run is and used up."""
     test = result.test or Test()
-    scores = {f"test/{name}": value for name, value in test.metrics.items()}
     steps = result.steps or 0
-    used = {"cost/flops": steps * (result.flops_per_step or 0) or None}
-    for name in ("parameters", "flops_per_step", "steps", "seconds"):
-        used[f"cost/{name}"] = getattr(result, name)
-    return points_of(scores, time, test.step) + points_of(used, time, steps)
+    used = {
+        f"cost/{name}": getattr(result, name)
+        for name in ("parameters", "flops_per_step", "steps", "seconds")
+    }
+    used["cost/flops"] = steps * (result.flops_per_step or 0) or None
+    return points_of(
+        {f"test/{name}": value for name, value in test.metrics.items()}, time, test.step
+    ) + points_of(used, time, steps)
 
 
 def _study(folder: Path, final: bool) -> About:
     """The parent of a study's runs ends with the last of them."""
-    last = 0
-    for run in reversed(runs_below(folder)):  # what has not begun stands last
-        state = _state(find_file(Result, run), final)
-        last = max(last, _STATES.index(state if state in _STATES else "killed"))
-        if _STATES[last] == "running":
+    states = (_state(find_file(Result, run), final) for run in reversed(runs_below(folder)))
+    last = "finished"
+    for state in states:  # what has not begun stands last
+        last = max(last, state if state in _STATES else "killed", key=_STATES.index)
+        if last == "running":
             break
-    return About(_STATES[last], {}, {"subquad.kind": "study"})
+    return About(last, {}, {"subquad.kind": "study"})
 
 
 def _search(folder: Path, time: float, final: bool) -> About:
@@ -197,27 +204,28 @@ def _search(folder: Path, time: float, final: bool) -> About:
     candidates = summary.candidates if summary else ()
     tags: Values = {"subquad.kind": "search"}
     used: list[Point] = []
-    is_over = bool(candidates)
-    state = "finished"
     for candidate in candidates:
         label = candidate.label
         best = candidate.best
-        if candidate.trials.get("running") or not candidate.over:
-            is_over = False
-        if not best:
-            state = "failed"
         tags[f"subquad.winner.{label}"] = best and best.model_dump()
-        trials = candidate.trials.items()
-        values: Values = {f"{label}/trials_{name}": count for name, count in trials}
+        values: Values = {f"trials_{name}": count for name, count in candidate.trials.items()}
         for name in ("steps", "flops", "seconds", "dimensions"):
-            values[f"{label}/{name}"] = getattr(candidate, name)
-        values[f"{label}/objective"] = best and best.value
-        used += points_of(values, time, candidate.steps)
-    if not is_over:
+            values[name] = getattr(candidate, name)
+        values["objective"] = best and best.value
+        used += points_of(
+            {f"{label}/{name}": value for name, value in values.items()}, time, candidate.steps
+        )
+    state = "finished" if all(candidate.best for candidate in candidates) else "failed"
+    over = [each.over and not each.trials.get("running") for each in candidates]
+    if not candidates or not all(over):
         state = "killed" if final else "running"
     settings = read_yaml(folder / names.SEARCH).get("settings")
-    params = settings if isinstance(settings, dict) else {}
-    return About(state, params, tags, () if state == "running" else used)
+    return About(
+        state,
+        settings if isinstance(settings, dict) else {},
+        tags,
+        () if state == "running" else used,
+    )
 
 
 def clean(values: Mapping[str, Any]) -> Values:
@@ -236,11 +244,12 @@ def clean(values: Mapping[str, Any]) -> Values:
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Parameters or tags as YAML would write each on one line, by clean names."""
-    found = {}
-    for name, value in clean(values).items():
-        is_text = isinstance(value, str)
-        found[name] = value if is_text else json.dumps(value, default=str, ensure_ascii=False)
-    return found
+    return {
+        name: value
+        if isinstance(value, str)
+        else json.dumps(value, default=str, ensure_ascii=False)
+        for name, value in clean(values).items()
+    }
 
 
 def points_of(values: Mapping[str, Any], time: float, step: int | None) -> list[Point]:
@@ -268,3 +277,79 @@ def unsent(points: Iterable[Point], steps: dict[str, int]) -> list[Point]:
             steps[point.key] = point.step
             new.append(point)
     return new
+
+
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
+SENDING = ".mlflow.lock"
+"""Locked while a folder is sent; then it stays, in a folder that was sent."""
+_BELOW = {
+    f"{names.TRIALS}/*/*": names.SEARCH,
+    names.FINAL: names.SEARCH,
+    f"{names.CELLS}/*": names.STUDY,
+}
+"""Where the parts of a study or search are, and the file that says that it is one."""
+_BEGUN = (names.STUDY, names.ATTEMPTS, names.METRICS, names.RESULT)
+
+
+def parts_in(folder: Path) -> list[Path]:
+    """What is directly below a study or search and has begun: these write the settings of all
+    their runs first. A run or trial has no parts.
+    """
+    return [
+        part
+        for pattern, mark in _BELOW.items()
+        if (folder / mark).exists()
+        for part in sorted(folder.glob(pattern))
+        if _has_begun(part)
+    ]
+
+
+def _has_begun(folder: Path) -> bool:
+    trial = find_file(TrialFile, folder)
+    return any((folder / name).exists() for name in _BEGUN) or bool(trial and trial.state)
+
+
+def parts_below(folder: Path) -> Iterator[Path]:
+    """The folder, and all below it that began."""
+    yield folder
+    for part in parts_in(folder):
+        yield from parts_below(part)
+
+
+def whole_of(folder: Path) -> Path:
+    """What is sent together: a run, a study, or a search; of a part of one, the whole."""
+    for pattern, mark in _BELOW.items():
+        if folder.match(pattern):
+            above = folder.parents[pattern.count("/")]
+            if (above / mark).exists():
+                return whole_of(above)
+    return folder
+
+
+def key_of(whole: Path) -> str:
+    """What finds the run of a folder again in any store, also where both were moved: it stands in
+    the folder's name, and in the digest of a run.
+    """
+    identity = find_file(Identity, whole)
+    text = f"{whole.name} {identity.digest if identity else None}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def root_above(folder: Path) -> Path:
+    """The folder that holds `runs/`; the folder's own parent where there is no such."""
+    above = runs_root(folder)
+    return above.parent if above.name == "runs" else above
+
+
+def read_yaml(path: Path) -> Values:
+    """A mapping; an empty one where the file is missing or holds none.
+
+    Raises:
+        ConfigError: it is not strict YAML.
+    """
+    if not path.exists():
+        return {}
+    name = str(path)
+    data = parse_yaml(read_text(path, name), name).data
+    return data if isinstance(data, dict) else {}

@@ -36,8 +36,7 @@ from subquad.security.disk import (
     temporary_beside,
 )
 from subquad.tracking.address import artifact_folder, sqlite_path, sqlite_uri
-from subquad.tracking.folders import Values, key_of, root_above
-from subquad.tracking.mirror import About, Point, texts, unsent
+from subquad.tracking.mirror import About, Point, Values, key_of, root_above, texts, unsent
 from subquad.tracking.publisher import Publisher
 
 _KEY, _FILES = "subquad.key", "subquad.files"
@@ -101,7 +100,12 @@ class Store:
         database = sqlite_path(publisher.uri)
         with _prepared(database, publisher.uri) if database else nullcontext():
             self._client = MlflowClient(publisher.uri)
-            self._experiment = self._experiment_id(publisher.experiment)
+            name = publisher.experiment
+            found = self._client.get_experiment_by_name(name)
+            place = self._artifacts.as_uri() if self._artifacts else None
+            self._experiment = (
+                found.experiment_id if found else self._client.create_experiment(name, place)
+            )
         self.runs: dict[Path, StoredRun] = {}
         token: str | None = ""
         while token is not None:
@@ -116,13 +120,6 @@ class Store:
                 self.runs[self._folder / part] = StoredRun(run)
             token = page.token or None
 
-    def _experiment_id(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found:
-            return found.experiment_id
-        place = self._artifacts.as_uri() if self._artifacts else None
-        return self._client.create_experiment(name, place)
-
     def create(self, folder: Path, label: str, began: float, above: Values) -> StoredRun:
         """Make the run of a folder, which began at a time in seconds since 1970.
 
@@ -131,8 +128,9 @@ class Store:
         """
         key = f"{self._key}/{folder.relative_to(self._folder)}"
         tags = {_KEY: key, "mlflow.source.name": "subquad", "mlflow.source.type": "LOCAL", **above}
-        made = self._client.create_run(self._experiment, int(began * 1000), tags, label)
-        run = self.runs[folder] = StoredRun(made)
+        run = self.runs[folder] = StoredRun(
+            self._client.create_run(self._experiment, int(began * 1000), tags, label)
+        )
         return run
 
     def bring(self, run: StoredRun, folder: Path, what: About, points: Sequence[Point]) -> None:
@@ -152,10 +150,13 @@ class Store:
         self._tag(run, what.tags)
         name = what.tags.get("subquad.dataset")
         if name and not run.has_data:
-            data = {key: value for key, value in what.params.items() if key.startswith("dataset.")}
-            source = json.dumps(data, default=str)
-            dataset = Dataset(name, _digest(source), "subquad", source)
-            self._client.log_inputs(run.id, [DatasetInput(dataset)])
+            source = json.dumps(
+                {key: value for key, value in what.params.items() if key.startswith("dataset.")},
+                default=str,
+            )
+            self._client.log_inputs(
+                run.id, [DatasetInput(Dataset(name, _digest(source), "subquad", source))]
+            )
             run.has_data = True
         if what.status != run.status:
             self._client.set_terminated(run.id, what.status, int(what.time * 1000))
@@ -166,8 +167,9 @@ class Store:
     def _tag(self, run: StoredRun, values: Values) -> None:
         """Send tags that it lacks or has with another value."""
         tags = texts(values)
-        new = tags.items() - run.tags.items()
-        self._client.log_batch(run.id, tags=[RunTag(*pair) for pair in new])
+        self._client.log_batch(
+            run.id, tags=[RunTag(*pair) for pair in tags.items() - run.tags.items()]
+        )
         run.tags |= tags
 
     def _send_files(self, run: StoredRun, folder: Path, names: Sequence[str]) -> None:
@@ -194,24 +196,20 @@ class Store:
         with tempfile.TemporaryDirectory() as scratch:
             target = (self._artifacts or Path(scratch)) / run.id / "artifacts"
             for name in names:
-                _copy(folder / name, target / name)
+                with opened(folder / name) as source, replacing(target / name) as copy:
+                    if name.endswith(_AS_TEXT):
+                        copy.write(mask(source.read().decode()).encode())
+                    else:
+                        shutil.copyfileobj(source, copy)
             if not self._artifacts:
-                repository = get_artifact_repository(run.artifacts, tracking_uri=server)
-                repository.log_artifacts(str(target))
+                get_artifact_repository(run.artifacts, tracking_uri=server).log_artifacts(
+                    str(target)
+                )
         self._tag(run, {_FILES: digest})
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _copy(path: Path, target: Path) -> None:
-    """Copy a file, without the passwords of addresses in it."""
-    with opened(path) as source, replacing(target) as copy:
-        if path.suffix in _AS_TEXT:
-            copy.write(mask(source.read().decode()).encode())
-        else:
-            shutil.copyfileobj(source, copy)
 
 
 @contextmanager
@@ -250,8 +248,7 @@ def _check_database(database: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         beside = database.with_name(f"{database.name}{suffix}")
         with suppress(FileNotFoundError), opened(beside) as stream:
-            end = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, end - len(_NAMES_A_FILE)))
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - len(_NAMES_A_FILE)))
             if stream.read() == _NAMES_A_FILE:
                 raise RunError(f"{beside}: names another file, which SQLite would delete")
     try:

@@ -25,7 +25,7 @@ from subquad.record.layout import enter, runs_below
 from subquad.record.names import EXPERIMENT, SEARCH
 from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking.address import SETTINGS, VARIABLE, sqlite_path, store_uri
-from subquad.tracking.folders import read_yaml, root_above, whole_of
+from subquad.tracking.mirror import read_yaml, root_above, whole_of
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 _IDLE_SECONDS = 10.0
@@ -138,8 +138,7 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     folder = enter(whole_of(folder.resolve()))
     written = read_yaml(folder / SEARCH).get("experiment")
     if not isinstance(written, dict):
-        first = next(iter(runs_below(folder)), folder)
-        written = read_yaml(first / EXPERIMENT)
+        written = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
     tracking, faults = validated(Tracking, written.get("tracking") or {}, ("tracking",), dict)
     if tracking is None:
         raise ConfigError(f"{folder}: {refusal(faults)}")
@@ -148,8 +147,9 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     else:
         uri = store_uri(uri, Path.cwd(), key="--uri")
         remember_address(uri)
-    name = tracking.experiment or written.get("name") or folder.name
-    return Publisher(folder, uri, str(name)).close(timeout=timeout)
+    return Publisher(
+        folder, uri, str(tracking.experiment or written.get("name") or folder.name)
+    ).close(timeout=timeout)
 
 
 @dataclass

@@ -85,8 +85,7 @@ def serving(
             if not _answers(bound):
                 output.seek(0)
                 text = output.read().decode(errors="replace").strip() or "it said nothing"
-                last = text.splitlines()[-1].strip()
-                raise UserError(f"the MLflow server did not start: {last}")
+                raise UserError(f"the MLflow server did not start: {text.splitlines()[-1].strip()}")
             yield f"http://{_HOST}:{bound}", password, process
         finally:  # with all that it started
             with contextlib.suppress(ProcessLookupError):
@@ -105,13 +104,14 @@ def _listening(port: int | None) -> socket.socket:
 
 
 def _command(root: Path, port: int) -> list[str]:
-    command = [sys.executable, "-P", "-m", "mlflow", "server", "--uvicorn-opts", "--fd 0"]
-    command += ["--host", _HOST, "--port", str(port), "--workers", "1"]
-    command += ["--app-name", "basic-auth", "--x-frame-options", "DENY"]
-    command += ["--allowed-hosts", f"{_HOST}:{port}"]
-    command += ["--backend-store-uri", sqlite_uri(root / DATABASE)]
-    command += ["--artifacts-destination", (root / ARTIFACTS).as_uri()]
-    return command
+    return [
+        *(sys.executable, "-P", "-m", "mlflow", "server", "--uvicorn-opts", "--fd 0"),
+        *("--host", _HOST, "--port", str(port), "--workers", "1"),
+        *("--app-name", "basic-auth", "--x-frame-options", "DENY"),
+        *("--allowed-hosts", f"{_HOST}:{port}"),
+        *("--backend-store-uri", sqlite_uri(root / DATABASE)),
+        *("--artifacts-destination", (root / ARTIFACTS).as_uri()),
+    ]
 
 
 def _answers(port: int) -> bool:

@@ -8,8 +8,15 @@ from subquad.errors import UserError
 from subquad.record.layout import enter
 from subquad.record.metrics import Place
 from subquad.security.disk import delete_tree, hold, make_folder
-from subquad.tracking.folders import parts_below, root_above, whole_of
-from subquad.tracking.mirror import about, points_after, texts, unsent
+from subquad.tracking.mirror import (
+    about,
+    parts_below,
+    points_after,
+    root_above,
+    texts,
+    unsent,
+    whole_of,
+)
 
 
 def write_events(folder: Path) -> Path:
@@ -26,8 +33,9 @@ def write_events(folder: Path) -> Path:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        needs = "--to tensorboard needs tensorboard: pip install 'subquad[tensorboard]'"
-        raise UserError(needs) from error
+        raise UserError(
+            "--to tensorboard needs tensorboard: pip install 'subquad[tensorboard]'"
+        ) from error
     whole = enter(whole_of(folder.resolve()))
     root = root_above(whole)
     hold(root)

@@ -8,15 +8,14 @@ model around them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from subquad.data import DataSpec
@@ -30,9 +29,10 @@ from subquad.experiment.folder import found_in, note_written
 from subquad.nn import Backbone, Decoder
 from subquad.record.files import read_object, touching, write_json
 from subquad.record.layout import enter
+from subquad.record.models import Part
 from subquad.record.names import EXPORTED
 from subquad.record.storage import put, remove_tree
-from subquad.record.sums import manifest_of
+from subquad.record.sums import by_name, manifest_of
 from subquad.security.disk import make_folder, rename, temporary_beside
 from subquad.trained.model import Trained
 
@@ -43,7 +43,7 @@ _TOLERANCE = 1e-3
 """How far a program's outputs may be from the model's, relative to the largest."""
 
 
-class _Exported(BaseModel):
+class _Exported(Part):
     """What config.json says."""
 
     format: Literal[1]
@@ -63,17 +63,15 @@ def load_exported(folder: Path) -> Backbone:
     folder = enter(folder)
     path = folder / EXPORTED
     try:
-        config = _Exported.model_validate(read_object(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunError(
-            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-        ) from None
+        config = _Exported.read(read_object(path))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: {error}") from error
     weights = read_tensors(folder, [_WEIGHTS], config.files)
-    run = checked_run(parse(config.experiment), resolve=found_in(folder))
-    model = build_model(run, config.spec, config.num_outputs)
+    model = build_model(
+        checked_run(parse(config.experiment), resolve=found_in(folder)),
+        config.spec,
+        config.num_outputs,
+    )
     load_model(model, weights)
     return model.eval()
 
@@ -92,36 +90,30 @@ def export(trained: Trained, folder: Path, form: str) -> None:
     """
     if folder.exists():
         raise RunError(f"{folder}: exists; give a new folder")
-    model = trained.parts.bare_model
-    weights = packed(model_tensors(model))
-    experiment = trained.parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED)
+    parts = trained.parts
+    model = parts.bare_model
     config = {
         "format": 1,
         "subquad": version("subquad"),
-        "experiment": experiment,
-        "num_outputs": trained.parts.task.num_outputs,
+        "experiment": parts.run.experiment.model_dump(mode="json", exclude=_NOT_NEEDED),
+        "num_outputs": parts.task.num_outputs,
         "spec": TypeAdapter(DataSpec).dump_python(trained.spec, mode="json", exclude={"text"}),
     }
-    with _whole(folder) as part:
-        if form != "safetensors":
-            _write_program(model, trained.dataset.describe().example(3), part / "model.pt2")
-        put({part / _WEIGHTS: weights})
-        files = manifest_of({path.name: path for path in sorted(part.iterdir())})
-        write_json(part / EXPORTED, {**config, "files": files})
-    note_written([trained.parts.run], folder)
-
-
-@contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder beside it that takes its place at the end; removed where that is not reached."""
     part = temporary_beside(folder)
     try:
         with touching(folder):
             make_folder(part)
-            yield part
+            if form != "safetensors":
+                _write_program(model, trained.dataset.describe().example(3), part / "model.pt2")
+            put({part / _WEIGHTS: packed(model_tensors(model))})
+            write_json(
+                part / EXPORTED,
+                {**config, "files": manifest_of(by_name(part, sorted(part.iterdir())))},
+            )
             rename(part, folder)
     finally:
         remove_tree(part)
+    note_written([parts.run], folder)
 
 
 class _Flat(nn.Module):
@@ -148,14 +140,15 @@ def _write_program(model: Backbone, example: Mapping[str, np.ndarray], path: Pat
     names = tuple(name for name in example if name != "labels")
     flat = _Flat(model, names).eval()
     arrays = _varied([torch.from_numpy(example[name]) for name in names])
+    fewer = [array[:-1] for array in arrays]
     batch = torch.export.Dim("batch")
     any_batch = {"arrays": tuple({0: batch} for _ in arrays)}
-    fewer = [array[:-1] for array in arrays]
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(flat, tuple(arrays), dynamic_shapes=any_batch)
-            torch.export.save(program, path)
+            torch.export.save(
+                torch.export.export(flat, tuple(arrays), dynamic_shapes=any_batch), path
+            )
             found = torch.export.load(path).module()(*fewer)
             wanted = flat(*fewer)
     except Exception as error:  # exporters raise anything

@@ -104,20 +104,24 @@ class Trained:
         before = self.parts.bare_model
         after = built.parts.bare_model
         found = after.import_weights(before.state_dict())
-        missing = _parameters_of(after, found.missing)
-        return built, replace(found, missing=missing, unused=_parameters_of(before, found.unused))
+        return built, replace(
+            found,
+            missing=_parameters_of(after, found.missing),
+            unused=_parameters_of(before, found.unused),
+        )
 
     @staticmethod
     def _built(run: Run, device: torch.device, dataset: Dataset | None = None) -> Trained:
-        if dataset is None:
-            dataset = build_dataset(run)
+        dataset = dataset or build_dataset(run)
         spec = dataset.describe()
         task = build_task(run, spec)
-        model = build_model(run, spec, task.num_outputs)
-        model.to(device).eval()
-        group = Group(device=device)
-        parts = ModelParts(run=run, group=group, task=task, model=model, bare_model=model)
-        return Trained(dataset, parts)
+        model = build_model(run, spec, task.num_outputs).to(device).eval()
+        return Trained(
+            dataset,
+            ModelParts(
+                run=run, group=Group(device=device), task=task, model=model, bare_model=model
+            ),
+        )
 
     @property
     def spec(self) -> DataSpec:
@@ -131,17 +135,14 @@ class Trained:
             PluginError: the task's answers are no tensors with the batch first.
         """
         parts = self.parts
-        model = parts.bare_model
         train = parts.train
         size = batch_size or train.eval_batch_size or train.batch_size
-        count = len(split)
-        for start in range(0, count, size):
-            end = min(start + size, count)
-            batch = parts.on_device(split.fetch(np.arange(start, end), epoch=0, seed=train.seed))
-            batch = split.finish(batch)
+        for start in range(0, len(split), size):
+            indices = np.arange(start, min(start + size, len(split)))
+            batch = parts.on_device(split.fetch(indices, epoch=0, seed=train.seed))
             with torch.no_grad(), parts.autocast(), self._computing():
-                decoded = parts.task.decode(model, batch)
-            for number, row in enumerate(_rows(self.spec, decoded, end - start), start):
+                decoded = parts.task.decode(parts.bare_model, split.finish(batch))
+            for number, row in enumerate(_rows(self.spec, decoded, len(indices)), start):
                 yield {"id": split.name(number), **row}
 
     def scores(self, split: Split) -> dict[str, float]:
@@ -168,8 +169,7 @@ def _rows(spec: DataSpec, decoded: Any, count: int) -> Iterator[dict[str, Any]]:
     named = decoded if isinstance(decoded, Mapping) else {"outputs": decoded}
     columns = []
     for name, values in named.items():
-        is_listed = isinstance(values, Tensor) and values.ndim > 0
-        if not is_listed or len(values) != count:
+        if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
             raise PluginError(
                 f"task: its answers cannot be written: {name!r} is no tensor with {count} rows"
             )
@@ -185,11 +185,10 @@ def _words(spec: DataSpec, name: str, values: Tensor) -> list[Any]:
     listed = values.tolist()
     if name == "text" and spec.text:
         return list(map(spec.text, listed))
-    if not spec.class_names or name not in ("class", "probabilities"):
-        return listed
-    is_class = name == "class"
     names = spec.class_names
-    return [_by_class(value, names, is_class) for value in listed]
+    if not names or name not in ("class", "probabilities"):
+        return listed
+    return [_by_class(value, names, name == "class") for value in listed]
 
 
 def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
@@ -197,9 +196,7 @@ def _by_class(value: Any, names: tuple[str, ...], is_class: bool) -> Any:
     any depth.
     """
     if not isinstance(value, list):
-        if value == NO_LABEL:
-            return None
-        return names[value]
+        return None if value == NO_LABEL else names[value]
     if is_class or isinstance(value[0], list):
         return [_by_class(inner, names, is_class) for inner in value]
     return dict(zip(names, value, strict=True))

@@ -94,28 +94,26 @@ def _was_run(folder: Path) -> bool:
 
 def _study(folder: Path, costs: StudyCosts) -> Iterator[Verified]:
     """All runs that its study.yaml asks for, and those that it does not ask for."""
-    here = set[Path]()
-    looked = dict[Path, Looked]()
-    for path in sorted(folder.glob(f"{CELLS}/*")):
-        if not path.is_dir():
-            continue
-        here.add(path)
-        if _was_run(path):
-            looked[path] = look(path, far=True)
+    looked = {
+        path: look(path, far=True) if _was_run(path) else None
+        for path in sorted(folder.glob(f"{CELLS}/*"))
+        if path.is_dir()
+    }
     file = str(folder / STUDY)
     requested = dict[Path, Run]()
     try:
-        for run in load_study(file, resolve=found_in(folder, resolve_unrun)).placed(folder).runs:
-            requested[run.folder] = run
+        study = load_study(file, resolve=found_in(folder, resolve_unrun)).placed(folder)
+        requested = {run.folder: run for run in study.runs}
     except UserError as error:
         yield Verified(file, (str(error),))
-    for place in sorted(here.union(requested)):
-        if place not in looked:
+    for place in sorted(looked.keys() | requested.keys()):
+        found = looked.get(place)
+        if found is None:
             yield Verified(str(place), (f"{EXPERIMENT} is missing",))
         elif requested and place not in requested:
             yield Verified(str(place), (f"{STUDY} does not ask for this run",))
         else:
-            yield _verified(place, looked[place], costs, requested.get(place))
+            yield _verified(place, found, costs, requested.get(place))
 
 
 def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None = None) -> Verified:
@@ -150,33 +148,26 @@ def _of_another(run: Run) -> list[str]:
     cell = run.folder.name
     seed = run.experiment.train.seed
     part = plain_label("seed", seed)
-    candidate = cell.removesuffix(f"-{part}")
-    if cell == part:
-        candidate = run.experiment.name
+    candidate = run.experiment.name if cell == part else cell.removesuffix(f"-{part}")
     best = f"{WINNERS}/{candidate}.yaml"
     path = search / best
     if not path.exists():
         return [f"{best} is missing: which trial won is not known"]
     for winner in load_study(str(path), resolve=found_in(search, resolve_unrun)).runs:
-        has_seed = winner.experiment.train.seed == seed
-        if has_seed and winner.digest == run.digest:
+        if winner.experiment.train.seed == seed and winner.digest == run.digest:
             return []
     return [f"trained with other settings than the winner of {candidate}, {best}"]
 
 
 def _words(looked: Looked, scores: str) -> str:
     """What was looked at, and what was not here."""
-    if looked.result is None:
-        words = ["no result yet"]
-    else:
+    words = ["no result yet"]
+    if looked.result is not None:
         words = [looked.result.status, "its files are whole"]
     if looked.checkpoints:
         words.append(f"whole checkpoints: {looked.checkpoints}")
-    for place in looked.absent:
-        words.append(f"not here: {place}")
-    if scores:
-        words.append(scores)
-    return "; ".join(words)
+    words += [f"not here: {place}" for place in looked.absent]
+    return "; ".join([*words, *filter(None, [scores])])
 
 
 def _held_against_data(
@@ -198,8 +189,10 @@ def _held_against_data(
     try:
         dataset, spec = costs.data(run)
         kept = kept_inputs(run.folder)
-        changed = [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
-        faults += [f"{change}: changed since the run was started" for change in changed]
+        faults += [
+            f"{change}: changed since the run was started"
+            for change in [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
+        ]
         test = result and result.test
         path = run.folder / PREDICTIONS
         if faults or not test:
@@ -210,8 +203,9 @@ def _held_against_data(
         content = read_bytes(path)
         check_safetensors(path, content)
         answers = load(content)
-        split = dataset.split("test", TestKey(run.dataset_label, "verify"))
-        faults += _other_labels(split, answers)
+        faults += _other_labels(
+            dataset.split("test", TestKey(run.dataset_label, "verify")), answers
+        )
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
     return _recomputed(run.goal, task.rescore(answers), answers, test, faults)

@@ -86,10 +86,7 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int = 1
 
 def in_turn(blocks: Sequence[Callable[[], Taken]], rounds: int) -> list[list[Taken]]:
     """What each block takes, round by round."""
-    taken = []
-    for _ in range(rounds):
-        taken.append([block() for block in blocks])
-    return taken
+    return [[block() for block in blocks] for _ in range(rounds)]
 
 
 @contextmanager
@@ -115,8 +112,13 @@ def roofline(device: torch.device, dtype: torch.dtype, rounds: int = 3) -> dict[
     size, copied = ROOFS[device.type]
     square = torch.randn(size, size, device=device, dtype=dtype)
     source = torch.ones(copied, device=device, dtype=torch.uint8)
-    actions = (partial(torch.mm, square, square), partial(torch.empty_like(source).copy_, source))
-    blocks = [partial(seconds, action, device) for action in actions]
+    blocks = [
+        partial(seconds, action, device)
+        for action in (
+            partial(torch.mm, square, square),
+            partial(torch.empty_like(source).copy_, source),
+        )
+    ]
     product, copy = map(median, zip(*in_turn(blocks, rounds + 1)[1:], strict=True))
     return {
         "gflops": 2 * size**3 / product / 1e9,
@@ -183,9 +185,12 @@ class Warm(ABC):
         """Operations and bytes of `both`; on CUDA those of the plain forms, as a kernel's own are
         seen by nobody.
         """
-        plain = using(REFERENCE) if self.device.type == "cuda" else nullcontext()
         try:
-            with self.within(), plain, counting() as count:
+            with (
+                self.within(),
+                using(REFERENCE) if self.device.type == "cuda" else nullcontext(),
+                counting() as count,
+            ):
                 self.both()
         except Exception as error:  # it has run, so it is the counter that cannot follow
             return Count(unknown=(f"anything ({type(error).__name__})",))
@@ -211,17 +216,14 @@ class Warm(ABC):
             comes out, once forward and once backward, and the gradients of what goes in); what they
             add to memory at their peak, in MiB (`peak_mib`).
         """
-        found = {}
-        for part in PARTS:
-            found[f"{part}_us"] = 1e6 * times[part].seconds / tokens
-            found[f"{part}_ratio"] = times[part].ratio
         both = 1e9 * times["both"].seconds
         with self.within():
             given, made = self.ends()
         least = 2 * sum([tensor.nbytes for tensor in (*given, *made)])
         least += sum([tensor.nbytes for tensor in given if tensor.requires_grad])
         return {
-            **found,
+            **{f"{part}_us": 1e6 * times[part].seconds / tokens for part in PARTS},
+            **{f"{part}_ratio": times[part].ratio for part in PARTS},
             "gflop": count.flops / 1e9,
             "bytes_share": least / best["gbytes"] / both,
             "product_share": None if count.unknown else count.flops / best["gflops"] / both,
@@ -243,32 +245,26 @@ def times_in_turn(
     between = [baseline] if baseline else []
     order = [*between]
     for start in range(0, len(others), _GROUP):
-        order += others[start : start + _GROUP]
-        order += between
+        order += [*others[start : start + _GROUP], *between]
     taken: dict[str, list[list[float]]] = {part: [] for part in parts}
     for _ in range(rounds):
         for part, blocks in taken.items():
             blocks.append([row.seconds(part) for row in order])
+    stands = _places(order, baseline)
     times: dict[_Row, Times] = {}
     for row in (*between, *others):
         own = _places(order, row)
         times[row] = {}
         for part, blocks in taken.items():
             table = np.array(blocks)
-            calls = table[:, own]
             ratios = np.empty(0)
             if baseline:
-                ratios = (calls / _beside(table, _places(order, baseline), own)).mean(1)
-            times[row][part] = Time(float(np.median(calls)), ratios)
+                before = stands[np.searchsorted(stands, own, "right") - 1]
+                beside = table[:, before] + table[:, stands[np.searchsorted(stands, own)]]
+                ratios = 2 * (table[:, own] / beside).mean(1)
+            times[row][part] = Time(float(np.median(table[:, own])), ratios)
     return times
 
 
-def _places(order: Sequence[Warm], row: Warm) -> np.ndarray:
+def _places(order: Sequence[Warm], row: Warm | None) -> np.ndarray:
     return np.flatnonzero([other is row for other in order])
-
-
-def _beside(table: np.ndarray, stands: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """For each place the mean of the baseline's blocks on either side."""
-    last = np.searchsorted(stands, places, "right") - 1
-    both = table[:, stands[last]] + table[:, stands[np.searchsorted(stands, places)]]
-    return both / 2

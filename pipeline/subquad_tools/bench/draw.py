@@ -33,27 +33,31 @@ def draw_speeds(speeds: Sequence[Measured], path: Path) -> None:
         path: of the file.
     """
     names = list(dict.fromkeys(speed["mixer"] for speed in speeds))
-    looks = _looks(names)
     lengths = sorted({speed["length"] for speed in speeds})
     width, height = _SIZE
     columns = len(_PANELS)
     figure = new_figure(width * columns, height + 0.18 * math.ceil(len(names) / _LEGEND_COLUMNS))
     panels = figure.subplots(1, columns)
     for panel, (key, title) in zip(panels, _PANELS, strict=True):
-        for name, look in looks.items():
-            x = []
-            y = []
-            for speed in speeds:
-                if speed["mixer"] == name and speed[key] is not None:
-                    x.append(speed["length"])
-                    y.append(speed[key])
-            panel.plot(x, y, label=name, linewidth=1.2, marker="o", markersize=3, **look)
+        for name, look in _looks(names).items():
+            own = [
+                (speed["length"], speed[key])
+                for speed in speeds
+                if speed["mixer"] == name and speed[key] is not None
+            ]
+            panel.plot(
+                [length for length, _ in own],
+                [value for _, value in own],
+                label=name,
+                linewidth=1.2,
+                marker="o",
+                markersize=3,
+                **look,
+            )
         _set_axes(panel, lengths)
         panel.set_title(title, fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
-        handles,
-        labels,
+        *panels[0].get_legend_handles_labels(),
         loc="outside lower center",
         ncols=_LEGEND_COLUMNS,
         fontsize=8,
@@ -66,20 +70,16 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """How each line looks: the first is black; a published form has its mixer's colour, dashed."""
     from matplotlib import colormaps
 
-    colours = colormaps["tab10"]
+    mixers = list(dict.fromkeys(name.removesuffix(" published") for name in names))
     looks = {}
-    mixers: list[str] = []
     for name in names:
         mixer = name.removesuffix(" published")
-        if mixer not in mixers:
-            mixers.append(mixer)
         place = mixers.index(mixer) - 1
-        look = {"color": colours(place % 10), "linestyle": _STYLES[place // 10 % len(_STYLES)]}
-        if place < 0:
-            look = {"color": "black", "linestyle": "-"}
-        if name != mixer:
-            look["linestyle"] = "--"
-        looks[name] = look
+        style = _STYLES[place // 10 % len(_STYLES)] if place >= 0 else "-"
+        looks[name] = {
+            "color": colormaps["tab10"](place % 10) if place >= 0 else "black",
+            "linestyle": style if name == mixer else "--",
+        }
     return looks
 
 

@@ -68,8 +68,13 @@ def time_kernels(
                         "shape": list(shapes[0][0]),
                     }
                     with left_out.noting(mixer.text, length):
-                        timed = _timed(operation, args, kwargs, settings, length, left_out)
-                        _add(found, asked, timed, attentions, chosen)
+                        _add(
+                            found,
+                            asked,
+                            _timed(operation, args, kwargs, settings, length, left_out),
+                            attentions,
+                            chosen,
+                        )
     return {**found, "skipped": left_out.lines}
 
 
@@ -80,10 +85,17 @@ def _calls(mixer: MixerChoice, settings: SpeedSettings, length: int) -> dict[Any
     layer = Timed(mixer.text, built_mixer(mixer, settings, length), settings, length)
     with using() as chosen, recording() as calls:
         layer.ends()
+
+    def afresh(tensor: Tensor) -> Tensor:
+        """A tensor of its own, with a gradient where it had one."""
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
     found = {}
-    for operation, args, kwargs in tree_map_only(Tensor, _afresh, calls):
-        shapes = [(tensor.shape, tensor.dtype) for tensor in _tensors((args, kwargs))]
-        found.setdefault((operation, *shapes), (args, kwargs, chosen[operation.name]))
+    for operation, args, kwargs in tree_map_only(Tensor, afresh, calls):
+        found.setdefault(
+            (operation, *[(tensor.shape, tensor.dtype) for tensor in _tensors((args, kwargs))]),
+            (args, kwargs, chosen[operation.name]),
+        )
     return found
 
 
@@ -112,10 +124,10 @@ def _timed(
         apart = largest_gap(timing.both(), reference.both())
         if apart <= SAME[settings.precision]:
             timed.append(timing)
-            continue
-        left_out.lines.append(
-            f"{where}: its numbers are {apart:.1e} of the largest from the reference's"
-        )
+        else:
+            left_out.lines.append(
+                f"{where}: its numbers are {apart:.1e} of the largest from the reference's"
+            )
     return [timing.warm_up() for timing in timed]
 
 
@@ -133,9 +145,10 @@ class _TimedImplementation(Warm):
         self._given = _tensors((args, kwargs))
         super().__init__(name, self._given[0].device)
         generator = torch.Generator().manual_seed(3)
-        self._grads = []
-        for end in _differentiable(self.ends()[1]):
-            self._grads.append(torch.randn(end.shape, generator=generator).to(end))
+        self._grads = [
+            torch.randn(end.shape, generator=generator).to(end)
+            for end in _differentiable(self.ends()[1])
+        ]
 
     def ends(self) -> tuple[list[Tensor], list[Tensor]]:
         return self._given, _tensors(self._call())
@@ -150,8 +163,12 @@ class _TimedImplementation(Warm):
         ends = _differentiable(made)
         if not ends:
             return made
-        wanted = _differentiable(self._given)
-        return [*made, *torch.autograd.grad(ends, wanted, self._grads, allow_unused=True)]
+        return [
+            *made,
+            *torch.autograd.grad(
+                ends, _differentiable(self._given), self._grads, allow_unused=True
+            ),
+        ]
 
     def refresh(self) -> None:
         """The mixer's own arguments stay."""
@@ -167,15 +184,14 @@ def _add(
     """Time rows in turn over the first, with the fastest attention beside them, and add them; and
     each that is faster than a chosen one.
     """
-    attention = attentions[:1]
-    times = times_in_turn(rows[0], [*rows[1:], *attention], found["settings"]["rounds"])
+    times = times_in_turn(rows[0], [*rows[1:], *attentions[:1]], found["settings"]["rounds"])
     count = rows[0].count()
     for row in rows:
         own = times[row]
         is_chosen = row.name in chosen.split(", ")
         ratio = None
-        for other in attention:
-            ratio = float(np.median(own["both"].ratios / times[other]["both"].ratios))
+        if attentions:
+            ratio = float(np.median(own["both"].ratios / times[attentions[0]]["both"].ratios))
         added = {"implementation": row.name, "chosen": is_chosen, "attention_ratio": ratio}
         found["kernels"].append({**asked, **added, **row.measured(own, count, found["best"])})
         for other in rows if is_chosen else ():
@@ -191,8 +207,3 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _differentiable(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor.requires_grad]
-
-
-def _afresh(tensor: Tensor) -> Tensor:
-    """A tensor of its own, with a gradient where it had one."""
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)

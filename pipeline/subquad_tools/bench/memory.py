@@ -68,11 +68,10 @@ def memory_bounded(device: torch.device, spare: int | None = None) -> Iterator[N
         return
     import resource
 
-    held = status.read_text().partition("VmData:")[2].split()[0]
     if spare is None:
         spare = psutil.virtual_memory().available
     limits = resource.getrlimit(resource.RLIMIT_DATA)
-    ends = [int(held) * 1024 + spare]
+    ends = [int(status.read_text().partition("VmData:")[2].split()[0]) * 1024 + spare]
     ends += [limit for limit in limits if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(ends), limits[1]))
     try:

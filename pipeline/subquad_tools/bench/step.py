@@ -39,8 +39,11 @@ little besides.
 def feed(parts: Parts, workers: int) -> Generator[tuple[list[Micro], int]]:
     """The training data, endlessly, as a run has it that starts anew."""
     plan = parts.plan
-    endless = replace(plan, settings=replace(plan.settings, steps=_ENDLESS))
-    yield from training_batches(replace(parts, plan=endless), 0, workers)
+    yield from training_batches(
+        replace(parts, plan=replace(plan, settings=replace(plan.settings, steps=_ENDLESS))),
+        0,
+        workers,
+    )
 
 
 class Steps:
@@ -71,9 +74,8 @@ class Steps:
         """One step, of rate zero: it costs as much and leaves the weights, so that every round
         does the same work.
         """
-        rates = Rates(0.0)
         self._mark("")
-        train_step(self.parts, self.micros, self.samples, rates)
+        train_step(self.parts, self.micros, self.samples, Rates(0.0))
         self._mark("")
 
 
@@ -95,12 +97,8 @@ def measure_steps(runs: Sequence[Run], rounds: int = 5, device: str = "cpu") -> 
     """
     group = Group(device=torch_device(device))
     datasets: dict[str, Dataset] = {}
-    rows: list[_Row] = []
-    threads = one_thread() if device == "cpu" else nullcontext()
-    with threads:
-        for run in _different(runs):
-            row = _Row(run, group, datasets)
-            rows.append(row)
+    with one_thread() if device == "cpu" else nullcontext():
+        rows = [_Row(run, group, datasets) for run in _different(runs)]
         in_turn([row.block for row in rows], rounds + 1)
     firsts: dict[str, _Row] = {}
     steps = [row.found(firsts.setdefault(row.run.dataset_label, row)) for row in rows]
@@ -114,7 +112,7 @@ def _different(runs: Iterable[Run]) -> list[Run]:
         settings = run.experiment.model_dump(mode="json")
         settings["train"].pop("seed")
         found.setdefault(json.dumps(settings, sort_keys=True), run)
-    return list(found.values())
+    return [*found.values()]
 
 
 class _Row:
@@ -128,17 +126,14 @@ class _Row:
         key = f"{run.dataset.found} {run.dataset_config!r}"
         if key not in datasets:
             datasets[key] = build_dataset(run)
-        dataset = datasets[key]
-        spec = dataset.describe()
-        parts = build_parts(run, group, dataset)
-        self._cost = training_cost(run, spec)
+        parts = build_parts(run, group, datasets[key])
+        self._cost = training_cost(run, datasets[key].describe())
         self._device = group.device
-        steps = Steps(parts, self._mark)
-        steps.make()
+        self._steps = Steps(parts, self._mark)
+        self._steps.make()
         # else the profiler warns of memory that it did not see
         parts.optimizer.zero_grad(set_to_none=True)
-        self._memory = added_memory(steps.make, group.device)
-        self._steps = steps
+        self._memory = added_memory(self._steps.make, group.device)
 
     def block(self) -> None:
         """Note seconds of a step on the next batch, by phase and of the `whole`; `samples` and
@@ -158,9 +153,7 @@ class _Row:
             found["whole"] += taken
             if phase:
                 found[phase] += taken
-        found["samples"] = steps.samples
-        found["tokens"] = _tokens(steps)
-        self._blocks.append(found)
+        self._blocks.append({**found, "samples": steps.samples, "tokens": _tokens(steps)})
 
     def found(self, first: _Row) -> Measured:
         """Medians over rounds, but for the first one, in which caches fill.
@@ -176,26 +169,23 @@ class _Row:
             1e9, None where not known.
         """
         blocks = self._blocks[1:]
+        flops = self._cost.flops_per_step
+
+        def over_whole(key: str) -> float:
+            return median(times[key] / times["whole"] for times in blocks)
+
         milliseconds = {}
         for phase in (*_PHASES, "whole"):
             milliseconds[f"{phase}_ms"] = 1e3 * median(times[phase] for times in blocks)
-        ratios = []
-        samples = []
-        tokens = []
-        for own, other in zip(blocks, first._blocks[1:], strict=True):
-            whole = own["whole"]
-            ratios.append(whole / other["whole"])
-            samples.append(own["samples"] / whole)
-            tokens.append(own["tokens"] / whole)
-        flops = self._cost.flops_per_step
+        both = zip(blocks, first._blocks[1:], strict=True)
         return {
             "run": self.run.label,
             "dataset": self.run.dataset_label,
             "mixer": self.run.mixer.found.name,
             **milliseconds,
-            "ratio": median(ratios),
-            "samples_per_second": median(samples),
-            "tokens_per_second": median(tokens) or None,
+            "ratio": median(own["whole"] / other["whole"] for own, other in both),
+            "samples_per_second": over_whole("samples"),
+            "tokens_per_second": over_whole("tokens") or None,
             "peak_mib": self._memory / 2**20,
             "parameters": self._cost.parameters,
             "gflop": None if flops is None else flops / 1e9,
@@ -220,13 +210,13 @@ def _between(begin: Any, end: Any) -> float:
 
 def _tokens(steps: Steps) -> int:
     """Real tokens of a batch; 0 where samples have no length."""
-    arrays = steps.parts.task.spec.arrays
-    axes = {name: array.axes for name, array in arrays.items()}
+    masks = {
+        name for name, array in steps.parts.task.spec.arrays.items() if array.axes == ("length",)
+    }
     total = 0
     for batch, *_ in steps.micros:
         for name, array in batch.items():
-            is_mask = array.dtype == torch.bool
-            if is_mask and axes.get(name) == ("length",):
+            if array.dtype == torch.bool and name in masks:
                 total += int(array.sum())
                 break
     return total

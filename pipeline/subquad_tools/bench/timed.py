@@ -125,18 +125,22 @@ class Timed(Warm):
         """Extra losses count if weighted."""
         given = [tensor.detach().requires_grad_() for tensor in self.inputs]
         result = self._called(given)
-        for parameter in self.module.parameters():
-            if parameter.requires_grad:
-                given.append(parameter)
+        given += [weight for weight in self.module.parameters() if weight.requires_grad]
         weights = getattr(self.module, "loss_weights", {})
-        losses = [loss for name, loss in result.losses.items() if weights.get(name)]
-        return given, [result.out, *losses]
+        return given, [
+            result.out,
+            *[loss for name, loss in result.losses.items() if weights.get(name)],
+        ]
 
     def both(self) -> Sequence[Tensor | None]:
         """Outputs, and the gradients of the inputs before those of the parameters."""
         given, made = self.ends()
-        grads = [torch.ones_like(end) for end in made]
-        return [*made, *torch.autograd.grad(made, given, grads, allow_unused=True)]
+        return [
+            *made,
+            *torch.autograd.grad(
+                made, given, [torch.ones_like(end) for end in made], allow_unused=True
+            ),
+        ]
 
     def refresh(self) -> None:
         for tensor in self.inputs:
@@ -154,8 +158,13 @@ def timed_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> Tim
         if not isinstance(module, AttentionMixer):
             raise PluginError(f"{mixer.text}: no attention that can be timed without projections")
         module = module.core
-    within = partial(using, mixer.kernels) if mixer.kernels else nullcontext
-    return Timed(mixer.text, module, settings, length, within).warm_up()
+    return Timed(
+        mixer.text,
+        module,
+        settings,
+        length,
+        partial(using, mixer.kernels) if mixer.kernels else nullcontext,
+    ).warm_up()
 
 
 def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, length: int) -> Timed:
@@ -166,17 +175,21 @@ def timed_published(mixer: MixerChoice, own: Timed, settings: SpeedSettings, len
     """
     published = mixer.plugin.published
     assert published is not None
-    resolved = replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build))
-    module = built_mixer(replace(mixer, resolved=resolved), settings, length)
+    module = built_mixer(
+        replace(
+            mixer,
+            resolved=replace(mixer.resolved, plugin=replace(mixer.plugin, build=published.build)),
+        ),
+        settings,
+        length,
+    )
     name = f"{mixer.text} published"
-    generator = torch.Generator()
-    generator.manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for weight in own.module.parameters():
             weight += _MOVED * torch.randn(weight.shape, generator=generator).to(weight.device)
-    weights = own.module.state_dict()
     try:
-        module.load_state_dict(weights)
+        module.load_state_dict(own.module.state_dict())
     except RuntimeError as error:
         reason = in_one_line(error)
         raise PluginError(f"{name}: it has other weights than {mixer.text}: {reason}") from None
@@ -199,10 +212,9 @@ def largest_gap(found: Sequence[Tensor | None], wanted: Sequence[Tensor | None])
     Args:
         found, wanted: tensors and the reference's, kind by kind; None where there is none.
     """
-    largest = 1e-30
-    for tensor in wanted:
-        if tensor is not None:
-            largest = max(largest, float(tensor.detach().abs().max()))
+    largest = max(
+        [1e-30, *(float(value.detach().abs().max()) for value in wanted if value is not None)]
+    )
     gaps = []
     for own, exact in zip(found, wanted, strict=True):
         if own is None or exact is None:
@@ -220,28 +232,24 @@ def timed_attention(settings: SpeedSettings, length: int, left_out: LeftOut) -> 
     baseline.
     """
     device = torch_device(settings.device).type
-    backends: dict[str, Within] = {}
-    for name, kind in _BACKENDS[device].items():
-        backends[name] = partial(sdpa_kernel, kind)
+    backends: dict[str, Within] = {
+        name: partial(sdpa_kernel, kind) for name, kind in _BACKENDS[device].items()
+    }
     if device == "cuda":
-        for name in list_flash_attention_impls():
-            backends[name] = partial(_by_flash, name)
+        backends |= {name: partial(_by_flash, name) for name in list_flash_attention_impls()}
     found = []
     for name, within in backends.items():
         row = f"{BASELINE} ({name})"
         with left_out.noting(row, length, strict=False):
             module = _Attention(settings)
-            if settings.core:
-                module = module.core
-            timed = Timed(row, module, settings, length, within)
+            timed = Timed(row, module.core if settings.core else module, settings, length, within)
             try:
                 found.append(timed.warm_up())
             except (ImportError, RuntimeError, ValueError) as error:
                 if is_out_of_memory(error):
                     raise
                 raise PluginError(f"does not run here: {in_one_line(error)}") from None
-    found.sort(key=lambda timed: min(timed.seconds("both") for _ in range(3)))
-    return found
+    return sorted(found, key=lambda timed: min(timed.seconds("both") for _ in range(3)))
 
 
 @contextmanager
@@ -266,15 +274,18 @@ def built_mixer(mixer: MixerChoice, settings: SpeedSettings, length: int) -> nn.
         raise PluginError(f"{mixer.text}: never causal, so it cannot be timed with --causal")
     if isinstance(facts.max_length, int) and facts.max_length < length:
         raise PluginError(f"{mixer.text}: takes {facts.max_length} positions at most")
-    site = Site(
-        dim=settings.dim,
-        num_heads=settings.heads,
-        max_len=length,
-        causal=settings.causal or facts.causal == "always",
-    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return make_mixer(mixer.resolved, mixer.config, site)
+        return make_mixer(
+            mixer.resolved,
+            mixer.config,
+            Site(
+                dim=settings.dim,
+                num_heads=settings.heads,
+                max_len=length,
+                causal=settings.causal or facts.causal == "always",
+            ),
+        )
 
 
 class _Core(nn.Module):
@@ -293,10 +304,9 @@ class _Attention(nn.Module):
 
     def __init__(self, settings: SpeedSettings):
         super().__init__()
-        dim = settings.dim
         self._heads = settings.heads
-        self.inputs = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.inputs = nn.Linear(settings.dim, 3 * settings.dim)
+        self.out = nn.Linear(settings.dim, settings.dim)
         self.core = _Core(settings.causal)
 
     def forward(self, x: Tensor) -> Tensor:

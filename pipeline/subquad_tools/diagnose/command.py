@@ -52,25 +52,24 @@ def diagnose_command(
     from subquad.record.files import write_json
     from subquad.record.layout import enter
     from subquad.record.names import DIAGNOSIS
-    from subquad.tracking.folders import SENDING, whole_of
+    from subquad.tracking.mirror import SENDING, whole_of
     from subquad.tracking.publisher import sync
     from subquad_tools.diagnose.draw import draw_passports
 
-    found: dict[str, Passport] = {}
-    for target in targets:
-        for name, trained in _models(target):
-            found[name] = _measured(trained, samples, tokens)
-    where = out or Path()
-    is_run = False
+    found = {
+        name: _measured(trained, samples, tokens)
+        for target in targets
+        for name, trained in _models(target)
+    }
+    run = None
     if len(targets) == 1 and Path(targets[0]).is_dir():
         run = enter(Path(targets[0]))
-        where = out or run
-        is_run = where == run
+    where = out or run or Path()
     path = where / DIAGNOSIS
     pictures = draw_passports(found, path.with_suffix(""))
     values = {name: asdict(measured) for name, measured in found.items()}
     write_json(path, values)
-    if is_run and (whole_of(where.resolve()) / SENDING).exists():
+    if where == run and (whole_of(where.resolve()) / SENDING).exists():
         sync(where)
     if as_json:
         return print_json(values)
@@ -81,27 +80,29 @@ def diagnose_command(
 
 def print_passports(found: dict[str, Passport]) -> None:
     """A line for the embedded tokens of each model, then one for each mixer."""
-    columns = (
-        "model",
-        "mixer",
-        "gain at frequency 0",
-        "gain at pi",
-        "effective rank (%)",
-        "tokens alike after layer",
-    )
     rows = []
     for name, measured in found.items():
         rows.append((name, "none", "", "", "", f"{measured.similarity[0]:.3f}"))
-        alike = measured.similarity[1:]
-        blocks = groupby(measured.operators, lambda operator: operator.layer.rpartition(".")[0])
-        for number, (_, operators) in enumerate(blocks):
-            after = alike[number] if number < len(alike) else math.nan
+        alike = iter(measured.similarity[1:])
+        for _, operators in groupby(
+            measured.operators, lambda operator: operator.layer.rpartition(".")[0]
+        ):
+            after = f"{next(alike, math.nan):.3f}"
             for operator in operators:
-                first = f"{operator.response[0]:.3g}"
-                last = f"{operator.response[-1]:.3g}"
+                gains = f"{operator.response[0]:.3g}", f"{operator.response[-1]:.3g}"
                 rank = f"{100 * operator.effective_rank:.1f}"
-                rows.append((name, operator.layer, first, last, rank, f"{after:.3f}"))
-    print_table(columns, rows)
+                rows.append((name, operator.layer, *gains, rank, after))
+    print_table(
+        (
+            "model",
+            "mixer",
+            "gain at frequency 0",
+            "gain at pi",
+            "effective rank (%)",
+            "tokens alike after layer",
+        ),
+        rows,
+    )
 
 
 def _models(target: str) -> Iterator[tuple[str, Trained]]:
@@ -118,10 +119,9 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
         yield f"{name}, untrained", Trained.before(run)
         yield name, Trained.of(path, "best")
         return
-    study = load_given(target)
-    first = study.runs[0].experiment.train.seed
-    for run in study.runs:
-        if run.experiment.train.seed == first:
+    runs = load_given(target).runs
+    for run in runs:
+        if run.experiment.train.seed == runs[0].experiment.train.seed:
             yield run.label, Trained.before(run)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from subquad_tools.diagnose.measure import Operator, Passport
-from subquad_tools.figures import as_label, new_figure, save_figure, shade
+from subquad_tools.figures import as_label, draw_lines, new_figure, save_figure, shade
 
 _PANEL = (4.2, 3.4)
 _COLUMNS = 3
@@ -35,22 +35,27 @@ def draw_passports(passports: Mapping[str, Passport], out: Path) -> list[Path]:
             "singular value over the largest",
             _spectrum,
         ),
-        _likeness(passports, out / "similarity.png"),
+        draw_lines(
+            {
+                name: (range(len(passport.similarity)), passport.similarity)
+                for name, passport in passports.items()
+            },
+            out / "similarity.png",
+            "layer (0: embedded tokens)",
+            "mean cosine between tokens of a sample",
+        ),
     ]
 
 
 def _response(axes: Any, operator: Operator, colour: Any) -> None:
-    gains = np.maximum(operator.response, _FLOOR)
-    decibels = 20 * np.log10(gains)
-    axes.plot(np.linspace(0, 1, len(gains)), decibels, color=colour, label=operator.layer)
+    decibels = 20 * np.log10(np.maximum(operator.response, _FLOOR))
+    axes.plot(np.linspace(0, 1, len(decibels)), decibels, color=colour, label=operator.layer)
 
 
 def _spectrum(axes: Any, operator: Operator, colour: Any) -> None:
     values = np.array(operator.singular_values)
-    largest = values[0] or 1.0
-    count = len(values)
-    places = np.arange(count) / count
-    axes.semilogy(places, np.maximum(values / largest, _FLOOR), color=colour, label=operator.layer)
+    shares = np.maximum(values / (values[0] or 1.0), _FLOOR)
+    axes.semilogy(np.arange(len(values)) / len(values), shares, color=colour, label=operator.layer)
 
 
 def _panels(
@@ -66,34 +71,18 @@ def _panels(
     width, height = _PANEL
     columns = min(_COLUMNS, len(passports))
     rows = math.ceil(len(passports) / columns)
-    size = columns * width, rows * height
-    figure = new_figure(*size)
+    figure = new_figure(columns * width, rows * height)
     panels = iter(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     for name, passport in passports.items():
         panel = next(panels)
-        operators = passport.operators
-        for index, operator in enumerate(operators):
-            line(panel, operator, shade(index, len(operators)))
+        for index, operator in enumerate(passport.operators):
+            line(panel, operator, shade(index, len(passport.operators)))
         panel.set_title(as_label(name), fontsize=9)
         panel.grid(alpha=0.3)
-        if len(operators) <= 8:
+        if len(passport.operators) <= 8:
             panel.legend(fontsize=6)
     for panel in panels:
         panel.set_visible(False)
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
-    return save_figure(figure, path)
-
-
-def _likeness(passports: Mapping[str, Passport], path: Path) -> Path:
-    from matplotlib.ticker import MaxNLocator
-
-    figure = new_figure(7.2, 4.2)
-    axes = figure.add_subplot()
-    for name, passport in passports.items():
-        axes.plot(passport.similarity, marker="o", markersize=3, label=as_label(name))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="layer (0: embedded tokens)", ylabel="mean cosine between tokens of a sample")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
     return save_figure(figure, path)

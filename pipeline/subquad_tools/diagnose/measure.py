@@ -87,21 +87,23 @@ def passport(model: Backbone, batch: Batch, *, tokens: int = 512, probes: int = 
     was_training = model.training
     model.eval()
     try:
-        watched = _watching(model, tuple({type(block) for block in model.blocks}))
-        with mixer_calls(model) as mixers, watched as blocks, torch.no_grad():
+        with (
+            mixer_calls(model) as mixers,
+            _watching(model, tuple({type(block) for block in model.blocks})) as blocks,
+            torch.no_grad(),
+        ):
             model(batch)
         if not mixers:
             raise PluginError(f"{type(model).__name__} has no token mixer to measure")
-        operators = []
-        for call in mixers:
-            real = real_positions(batch, call.given[0], call.named)
-            operators.append(_operator(call, real, tokens, probes))
-        first = blocks[0]
-        outputs = [call.out for call in blocks]
+        operators = [
+            _operator(call, real_positions(batch, call.given[0], call.named), tokens, probes)
+            for call in mixers
+        ]
         similarity = []
-        for tree in (first.given, *outputs):
-            states = _states(tree)
-            similarity.append(_similarity(states, real_positions(batch, states, first.named)))
+        for tree in (blocks[0].given, *[call.out for call in blocks]):
+            tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+            states = next(tensor for tensor in tensors if tensor.dim() == 3)  # hidden, (B, L, D)
+            similarity.append(_similarity(states, real_positions(batch, states, blocks[0].named)))
         return Passport(operators=tuple(operators), similarity=tuple(similarity))
     finally:
         model.train(was_training)
@@ -127,17 +129,10 @@ def _watching(model: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[list
         for name, module in model.named_modules():  # what is around a module comes before it
             if name and isinstance(module, kinds) and not name.startswith(outer):
                 outer = (*outer, f"{name}.")
-                hook = module.register_forward_hook(partial(note, name), with_kwargs=True)
-                hooks.enter_context(hook)
+                hooks.enter_context(
+                    module.register_forward_hook(partial(note, name), with_kwargs=True)
+                )
         yield calls
-
-
-def _states(tree: Any) -> Tensor:
-    """The hidden states (B, L, D) among what a block was given or returned: the first tensor of
-    three axes.
-    """
-    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-    return next(tensor for tensor in tensors if tensor.dim() == 3)
 
 
 def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tensor:
@@ -146,16 +141,12 @@ def real_positions(batch: Batch, states: Tensor, named: dict[str, Any]) -> Tenso
     What the module was told, else what the batch says, where that is of the same sequence.
     """
     samples, length, _ = states.shape
-    every = states.new_ones(samples, length, dtype=torch.bool)
     keep = named.get("keep")
     if keep is None:
         keep = batch.get("keep")
-    if keep is None:
-        return every
-    prefix = length - keep.shape[1]
-    if prefix not in (0, 1):
-        return every
-    return nn.functional.pad(keep, (prefix, 0), value=True)
+    if keep is None or length - keep.shape[1] not in (0, 1):
+        return states.new_ones(samples, length, dtype=torch.bool)
+    return nn.functional.pad(keep, (length - keep.shape[1], 0), value=True)
 
 
 def _similarity(states: Tensor, real: Tensor) -> float:
@@ -164,13 +155,11 @@ def _similarity(states: Tensor, real: Tensor) -> float:
     for tokens, kept in zip(states.double(), real, strict=True):
         units = nn.functional.normalize(tokens[kept], dim=-1)
         count = len(units)
-        if count < 2:
-            continue
-        to_others = units.sum(0).square().sum() - units.square().sum()
-        values.append(float(to_others / (count * (count - 1))))
-    if not values:
-        return math.nan
-    return fmean(values)
+        if count > 1:
+            values.append(
+                float((units.sum(0).square().sum() - units.square().sum()) / (count * (count - 1)))
+            )
+    return fmean(values) if values else math.nan
 
 
 def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Operator:
@@ -181,24 +170,19 @@ def _operator(call: ModuleCall, real: Tensor, tokens: int, probes: int) -> Opera
         places = kept.nonzero()[:tokens, 0]
         energy, covariance = _measured(call, sample, places, probes)
         spectrum = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt().flip(0)
+        shares = spectrum / spectrum.sum().clamp_min(torch.finfo(spectrum.dtype).tiny)
         energies.append(energy)
         spectra.append(spectrum)
-        ranks.append(_effective_rank(spectrum) / len(places))
+        ranks.append(float(torch.special.entr(shares).sum().exp()) / len(places))
     least = min(map(len, spectra))
-    singular_values = torch.stack([spectrum[:least] for spectrum in spectra]).mean(0)
-    energy = torch.stack(energies).mean(0)
     return Operator(
         layer=call.name,
-        response=tuple(energy.sqrt().tolist()),
-        singular_values=tuple(singular_values.tolist()),
+        response=tuple(torch.stack(energies).mean(0).sqrt().tolist()),
+        singular_values=tuple(
+            torch.stack([spectrum[:least] for spectrum in spectra]).mean(0).tolist()
+        ),
         effective_rank=fmean(ranks),
     )
-
-
-def _effective_rank(singular_values: Tensor) -> float:
-    limits = torch.finfo(singular_values.dtype)
-    shares = singular_values / singular_values.sum().clamp_min(limits.tiny)
-    return float(torch.special.entr(shares).sum().exp())
 
 
 def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tuple[Tensor, Tensor]:
@@ -207,15 +191,18 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
     """
     x = call.given[0][sample : sample + 1].detach()
     width = x.shape[2]
-    count = len(places)
-    generator = torch.Generator()
-    generator.manual_seed(0)
-    drawn = torch.randn(width, min(probes, width), generator=generator, dtype=torch.float64)
-    orthonormal, _ = torch.linalg.qr(drawn)
-    directions = orthonormal.T.to(x)  # (P, D)
-    waves = _waves(count).to(x.device)
+    drawn = torch.randn(
+        width, min(probes, width), generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    directions = torch.linalg.qr(drawn)[0].T.to(x)  # orthonormal, (P, D)
+    # (2, F, n): cosines and sines from frequency 0 to pi, together of norm 1
+    angles = torch.outer(
+        torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64),
+        torch.arange(len(places), dtype=torch.float64),
+    )
+    waves = torch.stack([angles.cos(), angles.sin()]).to(x.device) / math.sqrt(len(places))
     energy = waves.new_zeros(_FREQUENCIES)
-    covariance = waves.new_zeros(count, count)
+    covariance = waves.new_zeros(len(places), len(places))
     for direction in directions:
         rows = [_rows(call, x, sample, some, direction) for some in places.split(_ROWS)]
         # (n, n, D): of output token i in this direction, to input token j
@@ -224,15 +211,7 @@ def _measured(call: ModuleCall, sample: int, places: Tensor, probes: int) -> tup
         covariance += torch.einsum("ijd,kjd->ik", jacobian, jacobian)
     # Of waves in all D channels, a direction of the output gets one part in D; the identity then
     # has response 1.
-    count = len(directions)
-    return energy / count, covariance / count
-
-
-def _waves(count: int) -> Tensor:
-    """(2, F, n) float64: cosines and sines from frequency 0 to pi, together of norm 1."""
-    omega = torch.linspace(0, math.pi, _FREQUENCIES, dtype=torch.float64)
-    angles = torch.outer(omega, torch.arange(count, dtype=torch.float64))
-    return torch.stack([angles.cos(), angles.sin()]) / math.sqrt(count)
+    return energy / len(directions), covariance / len(directions)
 
 
 def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: Tensor) -> Tensor:
@@ -243,17 +222,18 @@ def _rows(call: ModuleCall, x: Tensor, sample: int, places: Tensor, direction: T
         """Its sample many times."""
         if not tensor.dim():
             return tensor
-        own = tensor[sample].detach()
-        return own.expand(many, *own.shape)
+        return tensor[sample].detach().expand(many, *tensor.shape[1:])
 
-    others = tree_map_only(Tensor, repeated, call.given[1:])
-    named = tree_map_only(Tensor, repeated, call.named)
     inputs = x.repeat(many, 1, 1).requires_grad_()
     with torch.enable_grad():
-        result = call.module(inputs, *others, **named)
-    out = as_output(result).out
-    each = torch.arange(many, device=x.device)
+        out = as_output(
+            call.module(
+                inputs,
+                *tree_map_only(Tensor, repeated, call.given[1:]),
+                **tree_map_only(Tensor, repeated, call.named),
+            )
+        ).out
     ends = torch.zeros_like(out)
-    ends[each, places] = direction
+    ends[torch.arange(many, device=x.device), places] = direction
     (grad,) = torch.autograd.grad(out, inputs, ends, allow_unused=True, materialize_grads=True)
     return grad

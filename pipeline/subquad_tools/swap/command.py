@@ -83,14 +83,19 @@ def swap_command(
     """
     from subquad.record.files import json_value, write_json
     from subquad_tools.swap.compare import compare_swaps, original_of, swaps_on
-    from subquad_tools.swap.draw import draw_swaps
-    from subquad_tools.swap.text import print_swaps
+    from subquad_tools.swap.show import draw_swaps, print_swaps
 
     parameters, own = _parted(settings)
     original = original_of(model, weights, data, own)
-    swaps = swaps_on(original, mixer, parameters, new_weights=new_weights)
     out = out or Path(f"swap-{Path(mixer).stem}")
-    compared = compare_swaps(original, swaps, part, out, samples, layer_samples)
+    compared = compare_swaps(
+        original,
+        swaps_on(original, mixer, parameters, new_weights=new_weights),
+        part,
+        out,
+        samples,
+        layer_samples,
+    )
     found = json_value({"model": model, "mixer": mixer, **compared})
     write_json(out / _FILE, found)
     pictures = draw_swaps(found, out)
@@ -105,14 +110,8 @@ def _parted(settings: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Parameters of the mixer by name, and settings of the model's experiment, which have a dot."""
     from subquad.experiment.sources import parse_overrides
 
-    own: list[str] = []
-    of_mixer: list[str] = []
-    for setting in settings:
-        if "." in setting.partition("=")[0]:
-            own.append(setting)
-        else:
-            of_mixer.append(setting)
-    parameters = {
+    own = [setting for setting in settings if "." in setting.partition("=")[0]]
+    of_mixer = [setting for setting in settings if setting not in own]
+    return {
         str(override.path[0]): override.value for override in parse_overrides(of_mixer, Path.cwd())
-    }
-    return parameters, own
+    }, own

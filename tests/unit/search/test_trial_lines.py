@@ -1,6 +1,6 @@
 """What `subquad tune` prints of trials."""
 
-from subquad.cli.search import MAX_REASON, _infeasible_line
+from subquad.cli.search import MAX_REASON, _trial_line
 from subquad.search.trial import Trial
 
 
@@ -22,7 +22,7 @@ def test_a_reason_is_told_once_for_each_candidate_and_without_the_point():
         infeasible(3, "order"),
         infeasible(1, "order", "cur"),
     ]
-    lines = [_infeasible_line(trial, firsts) for trial in [*trials, infeasible(5, "heads 3")]]
+    lines = [_trial_line(None, trial, firsts) for trial in [*trials, infeasible(5, "heads 3")]]
     assert lines == [
         "agf 0: infeasible; heads 3",
         "agf 2: infeasible; as 0",
@@ -33,5 +33,5 @@ def test_a_reason_is_told_once_for_each_candidate_and_without_the_point():
 
 
 def test_a_long_reason_is_cut():
-    line = _infeasible_line(infeasible(0, "x" * 400), {})
+    line = _trial_line(None, infeasible(0, "x" * 400), {})
     assert line == f"agf 0: infeasible; {'x' * (MAX_REASON - 3)}..."

@@ -17,7 +17,7 @@ from subquad.errors import ConfigError, RunError, UserError
 from subquad.experiment.schema import Tracking
 from subquad.record.files import write_json
 from subquad.tracking import publisher as publisher_module
-from subquad.tracking.folders import key_of, whole_of
+from subquad.tracking.mirror import key_of, whole_of
 from subquad.tracking.publisher import Publisher, Summary, open_publisher, sync
 
 
