@@ -81,7 +81,7 @@ def index_shards(folder: Path, shards: int = 1000, samples: int = 1281) -> None:
         rows["label"] = (np.arange(samples) + number) % 1000
         rows["key"] = [b"n%08d/n%08d_%d" % (label, label, number) for label in rows["label"]]
         rows["sha256"] = generator.integers(0, 256, (samples, 32), np.uint8)
-        head = {"format": 1, "name": shard.name, "size": 0, "sha256": "", "key_bytes": 26}
+        head = {"format": 1, "name": shard.name, "size": 0, "sha256": "0" * 64, "key_bytes": 26}
         content = json.dumps(head).encode() + b"\n" + rows.tobytes()
         shard.touch()
         index_path(shard).write_bytes(content + sha256(content).digest())
