@@ -45,8 +45,7 @@ def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offe
     """Recipes and files."""
     from subquad.registry import recipes
 
-    names = _beginning(recipes(), incomplete)
-    return [_file(incomplete), *names]
+    return [_file(incomplete), *_beginning(recipes(), incomplete)]
 
 
 def run_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
@@ -67,8 +66,7 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
 
 def mixers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Names of mixers, and files."""
-    names = _beginning(_names("mixer"), incomplete)
-    return [_file(incomplete), *names]
+    return [_file(incomplete), *_beginning(_names("mixer"), incomplete)]
 
 
 def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:

@@ -234,6 +234,6 @@ def refuse_unknown(
     """
     if name in known:
         return
-    hint = did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
-    message = f"no {kind} {name!r}{hint}"
+    message = f"no {kind} {name!r}"
+    message += did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
     raise place.wrong(message) if place else ConfigError(message)

@@ -46,8 +46,9 @@ def parse_formats(text: str) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(words.get(word, word) for word in given))
     for name in chosen or ("",):
         if name not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise ConfigError(f"--format: {name!r} is none of {known}{did_you_mean(name, FORMATS)}")
+            raise ConfigError(
+                f"--format: {name!r} is none of {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}"
+            )
     return chosen
 
 

@@ -220,8 +220,10 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
         data = parse_yaml(read_text(path, path.name), path.name, aliases=True).data
         if isinstance(data, dict):
             text = data.get("rows") or path.with_suffix(".csv").read_text(encoding="utf-8")
-            printed = csv.DictReader(str(text).splitlines())
-            data["rows"] = [{**row, "printed": row.get("value")} for row in printed]
+            data["rows"] = [
+                {**row, "printed": row.get("value")}
+                for row in csv.DictReader(str(text).splitlines())
+            ]
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {in_one_line(error)}"

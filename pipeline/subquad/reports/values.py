@@ -142,8 +142,10 @@ def _beside(found: Iterable[Beside]) -> list[Values]:
 def _comparison(pair: Comparison) -> Values:
     estimate = None
     if pair.estimate:
-        numbers = asdict(pair.estimate).items()
-        estimate = {name: value if math.isfinite(value) else None for name, value in numbers}
+        estimate = {
+            name: value if math.isfinite(value) else None
+            for name, value in asdict(pair.estimate).items()
+        }
     return {
         "dataset": pair.first.dataset,
         "protocol": pair.first.protocol,
