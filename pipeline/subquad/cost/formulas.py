@@ -114,15 +114,15 @@ def convolution_backward(args: Sequence[Any], out: Any) -> int:
     grad, x, weight, *_ = args
     by_input, by_weight, by_bias = args[10]
     convolved = x if args[7] else grad  # transposed
-    return one_pass(convolved, weight) * (by_input + by_weight) + by_bias * reals(grad)
+    return _one_pass(convolved, weight) * (by_input + by_weight) + by_bias * reals(grad)
 
 
 def convolution(args: Sequence[Any], out: Any) -> int:
     _, weight, *_ = args
-    return one_pass(out, weight)
+    return _one_pass(out, weight)
 
 
-def one_pass(convolved: Tensor, weight: Tensor) -> int:
+def _one_pass(convolved: Tensor, weight: Tensor) -> int:
     """Every weight meets every place of every sample."""
     samples, _, *sizes = convolved.shape
     return 2 * (samples * math.prod(sizes)) * weight.numel()

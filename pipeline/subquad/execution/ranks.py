@@ -167,7 +167,7 @@ class Ranks:
         dist.destroy_process_group()
 
 
-def started_ranks() -> Ranks | None:
+def _started_ranks() -> Ranks | None:
     """The ranks that this process is one of; None where it was started alone.
 
     Raises:
@@ -188,10 +188,10 @@ def joined() -> Ranks | None:
     rank takes part until the first one ends, and ends too.
 
     Raises:
-        UserError: see `started_ranks`.
+        UserError: see `_started_ranks`.
         TrainingFailed: see `Ranks.follow`.
     """
-    ranks = started_ranks()
+    ranks = _started_ranks()
     if ranks is not None:
         _meet(ranks)
         _ = ranks.store

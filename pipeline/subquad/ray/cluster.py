@@ -106,7 +106,7 @@ class _NotStarted(Exception):
     """Why Ray did not start."""
 
 
-class SideThread:
+class _SideThread:
     """A thread that does calls, one after the other, while the main thread answers signals.
 
     Attributes:
@@ -165,7 +165,7 @@ class OwnCluster:
     """A cluster on this machine, which starts with the first work and stops with `stop`."""
 
     def __init__(self) -> None:
-        self._side: SideThread | None = None
+        self._side: _SideThread | None = None
         self._around = ExitStack()
 
     def do(
@@ -177,7 +177,7 @@ class OwnCluster:
         """Do work on it.
 
         Args:
-            work, signum, lost: see `SideThread`.
+            work, signum, lost: see `_SideThread`.
 
         Returns:
             what the work "returned" or "raised"; nothing where it was left.
@@ -200,7 +200,7 @@ class OwnCluster:
             if error is not None:
                 print_line(f"{error}; it is tried again, for up to {seconds} s", err=True)
             port = self._around.enter_context(_environment())
-            self._side = SideThread()
+            self._side = _SideThread()
             outcome = self._side.do(partial(_start_ray, port, seconds), signum)
             if "returned" in outcome:
                 return outcome
@@ -268,7 +268,7 @@ def in_thread(
     lost: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """What a call in a thread of its own "returned" or "raised"."""
-    side = SideThread()
+    side = _SideThread()
     try:
         return side.do(call, signum, lost)
     finally:

@@ -153,7 +153,7 @@ class RayExecutor(Executor):
 
         def fit() -> None:
             with driver_here(answer, heard, lambda reason: leave(f"{_NO_DRIVER} ({reason})")):
-                fit_worker_groups(dispatcher)
+                _fit_worker_groups(dispatcher)
 
         assert self._cluster is not None
         return self._cluster.do(fit, signum, is_left)
@@ -175,7 +175,7 @@ class RayExecutor(Executor):
         return OwnCluster()
 
 
-def fit_worker_groups(dispatcher: Dispatcher) -> None:
+def _fit_worker_groups(dispatcher: Dispatcher) -> None:
     """Let Tune have worker groups until nothing is left to do. Each trial of its is one: a process
     that takes one run after the other, or waits for a Ray Train run with several workers that do.
 

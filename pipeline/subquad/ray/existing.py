@@ -40,7 +40,7 @@ _LOOKS = 2
 """After so many in a row it is told what room is waited for: workers that start wait a moment."""
 
 
-def attach(address: str) -> None:
+def _attach(address: str) -> None:
     """Connect this process to a cluster, once.
 
     Args:
@@ -162,7 +162,7 @@ class ClusterExecutor(RayExecutor):
     """Workers of a cluster that is there, on any of its machines.
 
     Args:
-        address: see `attach`.
+        address: see `_attach`.
     """
 
     def __init__(self, address: str, jobs: int | None = None):
@@ -181,10 +181,10 @@ class ClusterExecutor(RayExecutor):
 
     def check(self) -> None:
         super().check()
-        attach(self._address)
+        _attach(self._address)
 
     def room(self, resources: Resources) -> Room:
-        attach(self._address)
+        _attach(self._address)
         return room_there(resources)
 
     def look(self, study: Study, *, writes: bool) -> None:
@@ -250,7 +250,7 @@ class ClusterExecutor(RayExecutor):
         return max(_LOST_SECONDS, resources.wait_s)
 
     def cluster(self) -> OwnCluster:
-        attach(self._address)
+        _attach(self._address)
         return _Attached()
 
 

@@ -84,8 +84,8 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
         expected = outputs(mixer, x)
         cache = _started(mixer, x, more, starts)
         for i in range(more, end):
-            got, cache = mixer.step(next_of(x, i, starts), cache)
-            yield f"step {i + 1} against forward", got, next_of(expected, i, starts)
+            got, cache = mixer.step(_next_of(x, i, starts), cache)
+            yield f"step {i + 1} against forward", got, _next_of(expected, i, starts)
     x = subject.tokens(3, 2)
     got = decoded(mixer, x, 1)[:, 1]
     yield "first step after prefill of one token without a mask", got, outputs(mixer, x)[:, 1]
@@ -100,7 +100,7 @@ def _cache_functional(subject: CheckSubject) -> Comparisons:
     _, alone = mixer.prefill(beginning(x[:1], LONGEST))
     for samples, cache in {3: _started(mixer, x), 1: alone}.items():
         for i in range(2):
-            token = next_of(x, i)[:samples]
+            token = _next_of(x, i)[:samples]
             with untouched("step changed the cache", cache):
                 first, after = mixer.step(token, cache)
             second, _ = mixer.step(token, cache)
@@ -129,7 +129,7 @@ def _cache_beams(subject: CheckSubject) -> Comparisons:
     x = subject.tokens(3, LONGEST + 2)
     cache = _started(mixer, x)
     for i, end in enumerate((" of prefill", "")):
-        token = next_of(x, i)
+        token = _next_of(x, i)
         # before the next step, which may spoil the cache: another check's matter
         got, _ = mixer.step(token[ORDER], reordered(cache))
         out, cache = mixer.step(token, cache)
@@ -185,7 +185,7 @@ def _started(
     return cache
 
 
-def next_of(x: Tensor, i: int, starts: tuple[int, ...] = STARTS) -> Tensor:
+def _next_of(x: Tensor, i: int, starts: tuple[int, ...] = STARTS) -> Tensor:
     """What belongs to the i-th token of each sample after its start: (B, L, D) to (B, D)."""
     return x[range(len(starts)), [start + i for start in starts]]
 
@@ -319,8 +319,8 @@ def _cross_cache(subject: CheckSubject) -> Comparisons:
             )
             yield "prefill against forward", out[keep], first[:, :LONGEST][keep]
             for i in range(STEPS):
-                token = next_of(x, i)
-                wanted = next_of(expected, i)
+                token = _next_of(x, i)
+                wanted = _next_of(expected, i)
                 step = f"step {i + 1}"
                 got, _ = mixer.step(token[ORDER], reordered(cache), memory=reordered(memory))
                 yield f"{step} after reordering memory and cache", got, wanted[ORDER]

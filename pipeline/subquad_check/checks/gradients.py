@@ -68,7 +68,7 @@ _SINGLE = Accuracy(
 )
 
 
-def accuracy_of(subject: CheckSubject) -> Accuracy:
+def _accuracy_of(subject: CheckSubject) -> Accuracy:
     """What the subject's gradients are compared with."""
     return _SINGLE if subject.is_single else _DOUBLE
 
@@ -85,10 +85,10 @@ def gradients_(subject: CheckSubject) -> Finding:
     for mixer, x, keep in _places(subject):
         rough += check_gradients(subject, mixer, x, keep, f"{x.shape[1]} tokens")
     words = f"by tokens and weights, {', '.join(map(str, subject.lengths(*LENGTHS)))} tokens"
-    words += accuracy_of(subject).note
+    words += _accuracy_of(subject).note
     if rough:
         words += f"; too rough to be judged: {', '.join(rough)}"
-    return Finding(words, {"allowed": accuracy_of(subject).relative})
+    return Finding(words, {"allowed": _accuracy_of(subject).relative})
 
 
 def check_gradients(
@@ -105,7 +105,7 @@ def check_gradients(
     Raises:
         CheckFailed: a gradient is not that of finite differences.
     """
-    accuracy = accuracy_of(subject)
+    accuracy = _accuracy_of(subject)
     tokens = x.clone().requires_grad_()
     inputs = {"the tokens": tokens, **trainable(mixer)}
     rough = []
@@ -113,7 +113,7 @@ def check_gradients(
         where = f"{label} in {mode}"
         values = partial(_values, mixer, tokens, keep)
         together = x.shape[1] > SHORT
-        if not compare_gradients(values, inputs, accuracy, where, together=together):
+        if not _compare_gradients(values, inputs, accuracy, where, together=together):
             rough.append(where)
     return rough
 
@@ -145,7 +145,7 @@ def _values(mixer: TokenMixer, tokens: Tensor, keep: Mask) -> Tensors:
     return {name: value for name, value in found.items() if value.requires_grad}
 
 
-def compare_gradients(
+def _compare_gradients(
     values: Values,
     inputs: Mapping[str, Tensor],
     accuracy: Accuracy,

@@ -61,7 +61,7 @@ def _step(target: str, overrides: tuple[str, ...], rounds: int, device: str, as_
         f"{device}: {clock}, medians over {rounds} rounds; GFLOP is counted, MiB what a step adds "
         "at its peak"
     )
-    _print(found, [formatted(_STEP_COLUMNS, found["steps"])], [note], as_json, False)
+    _print(found, [_formatted(_STEP_COLUMNS, found["steps"])], [note], as_json, False)
 
 
 def _lengths(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ def _mixers(
     found = {"what": "mixers", "protocol": protocol, **measured, "table": paper.table(measured)}
     tables = [mixers_table(found)]
     if found["table"]:
-        tables.append(formatted(_PAPER, found["table"]))
+        tables.append(_formatted(_PAPER, found["table"]))
     notes = notes_of("mixers", found, chosen=chosen)
     if out:
         _write(found, as_markdown_text(tables, notes), out)
@@ -197,7 +197,7 @@ def _kernels(rows: tuple[str, ...], as_json: bool, as_markdown: bool, **settings
     records = [{**row, "star": "*" if row["chosen"] else ""} for row in found["kernels"]]
     _print(
         found,
-        [formatted(_KERNEL_COLUMNS, records)],
+        [_formatted(_KERNEL_COLUMNS, records)],
         notes_of("kernels", found),
         as_json,
         as_markdown,
@@ -312,7 +312,7 @@ TextTable = tuple[list[str], list[list[str]]]
 """Titles and rows."""
 
 
-def formatted(columns: Sequence[tuple[str, str]], records: Iterable[Measured]) -> TextTable:
+def _formatted(columns: Sequence[tuple[str, str]], records: Iterable[Measured]) -> TextTable:
     """Titles and rows of a table; what was not measured is a dash.
 
     Args:
@@ -333,7 +333,7 @@ def mixers_table(found: Measured) -> TextTable:
         by_mixer.setdefault(speed["mixer"], []).append(
             {**speed, "plus": "+" if speed["uncounted"] else ""}
         )
-    return formatted(_COLUMNS, chain.from_iterable(by_mixer.values()))
+    return _formatted(_COLUMNS, chain.from_iterable(by_mixer.values()))
 
 
 def notes_of(what: str, found: Measured, **values: Any) -> list[str]:
