@@ -318,7 +318,7 @@ def run_of(tree: Tree, base: Path | None, resolve: Resolve) -> Run:
     )
 
 
-def run_at(run: Run, values: Mapping[str, Any]) -> Run:
+def laid(run: Run, values: Mapping[str, Any]) -> Run:
     """A run's experiment with settings laid over it, by dotted key. Nothing heavy is imported, and
     no plugin is looked for again.
 

@@ -12,7 +12,7 @@ from typing import Any
 from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
-from subquad.experiment.run import run_at
+from subquad.experiment.run import laid
 from subquad.experiment.settings import dotted
 from subquad.experiment.study_file import PARAMETERS, WIDTH
 from subquad.preparation.costs import StudyCosts
@@ -59,10 +59,10 @@ def equal_size(study: Study, costs: StudyCosts) -> Study:
     sized: list[Run] = []
     for run, reference in pairs:
         try:
-            width = width_for(costs.parameters(reference), partial(run_at, run), costs)
+            width = width_for(costs.parameters(reference), partial(laid, run), costs)
         except ConfigError as error:
             raise ConfigError(f"match: parameters: {error} (run {run.label})") from error
-        sized.append(run_at(run, width) if width else run)
+        sized.append(laid(run, width) if width else run)
     return replace(study, runs=tuple(sized))
 
 
@@ -73,7 +73,7 @@ def width_for(
     already.
 
     Args:
-        lay: the run with settings run_at over it, by dotted key.
+        lay: the run with settings laid over it, by dotted key.
 
     Raises:
         ConfigError: the backbone has no such width, or none comes within `TOLERANCE`.

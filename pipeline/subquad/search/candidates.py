@@ -10,11 +10,10 @@ from subquad.errors import ConfigError
 from subquad.experiment import Run, Study
 from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.labels import plain_label
-from subquad.experiment.run import run_at
 from subquad.preparation.size import cell_of
 from subquad.search.timing import Timing
 from subquad.search.trial import CostBy, Goal, Values
-from subquad.space import Space
+from subquad.space import Space, run_at
 
 
 @dataclass(frozen=True)

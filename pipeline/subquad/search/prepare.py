@@ -57,7 +57,7 @@ def prepare(
         if measure or search.settings.limit.unit == "seconds":
             timings = costs.timings({each.label: each.run for each in search.candidates})
         candidates = [
-            _narrowed(replace(each, timing=timings.get(each.label)), costs)
+            narrowed(replace(each, timing=timings.get(each.label)), costs)
             for each in search.candidates
         ]
         search = replace(search, candidates=tuple(candidates))
@@ -197,7 +197,7 @@ def _estimated(prepared: Prepared, candidate: Candidate) -> Values:
 _Fits = Callable[[Any], bool]
 
 
-def _narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
+def narrowed(candidate: Candidate, costs: SearchCosts) -> Candidate:
     """The candidate without what its data and model refuse of `auto`, as too long a window: with
     the values that fit, each tried by itself with the others as they are.
 

@@ -12,8 +12,7 @@ try:
 except ImportError as error:
     raise UserError("a search needs Optuna: pip install 'subquad[tune]'") from error
 
-from subquad.experiment.run import run_at
-from subquad.space.check import NothingToSearch, check_space, read_space
+from subquad.space.check import NothingToSearch, check_space, read_space, run_at
 from subquad.space.dimension import Constraint, Dimension, choice_of
 from subquad.space.files import Declared, auto_space, find_space, is_auto, merge_spaces, parse_space
 from subquad.space.space import Point, Space, seed_of

@@ -1,4 +1,6 @@
-"""Hold a space against an experiment, before anything starts."""
+"""Hold a space against an experiment, before anything starts; then make experiments of its
+points.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from subquad.errors import ConfigError
 from subquad.experiment.canonical import to_yaml
 from subquad.experiment.refusals import shown
-from subquad.experiment.run import Run
+from subquad.experiment.run import Run, laid
 from subquad.experiment.settings import dotted, flat_key, key_path, problem
+from subquad.plugin import Site
 from subquad.plugin.effect import ALWAYS, Condition, Effect
+from subquad.registry.loaded import check_site
 from subquad.space.dimension import Constraint, Dimension, is_number
 from subquad.space.fields import Fields, without_idle
 from subquad.space.files import Declared, parse_space
@@ -193,6 +197,27 @@ def _check_constraint(
 
 def _bad(constraint: Constraint, message: str) -> ConfigError:
     return problem(("constraints", constraint.relation), message, constraint.origin)
+
+
+def run_at(experiment: Run, values: Mapping[str, Any], max_len: int = 0) -> Run:
+    """The experiment of a point. Nothing heavy is imported, and no plugin is looked for again.
+
+    Args:
+        experiment: what the point is laid over.
+        values: the point's settings, by dotted key.
+        max_len: longest sequence of its data, prefix tokens included; 0: not known, so that limits
+            of length are not looked at.
+
+    Raises:
+        UserError: it cannot run.
+    """
+    run = laid(experiment, values)
+    dim = getattr(run.backbone_config, "dim", None)
+    heads = getattr(run.backbone_config, "num_heads", None)
+    if isinstance(dim, int):  # else the backbone does not say its width
+        heads = heads if isinstance(heads, int) else 1
+        check_site(run.mixer, run.mixer_config, Site(dim=dim, num_heads=heads, max_len=max_len))
+    return run
 
 
 def read_space(data: dict[str, Any], name: str, experiment: Run) -> Space:

@@ -51,6 +51,14 @@ def test_a_single_experiment_is_one_candidate_with_its_name(study):
     assert (found.label, found.axes, found.goal) == ("small", {}, Goal("accuracy", "max"))
 
 
+def test_a_point_at_which_its_mixer_cannot_stand_is_refused(study):
+    """Before a trial starts: its width is no multiple of the backbone's heads."""
+    (found,) = candidates_of(study("", "mixer=dba"))
+    assert found.laid({"mixer.params.inner_dim": 26}).mixer_config.model_dump()["inner_dim"] == 26
+    with pytest.raises(ConfigError, match="inner_dim 25 is no multiple of the number of heads, 2"):
+        found.laid({"mixer.params.inner_dim": 25})
+
+
 @pytest.mark.parametrize(
     "name", ["agf", "cur", "sfpc", "mdfwa", "optimizer", "auto", "agf+optimizer"]
 )

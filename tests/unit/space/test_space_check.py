@@ -8,7 +8,7 @@ import pytest
 
 from subquad.errors import ConfigError
 from subquad.experiment import load_study
-from subquad.experiment.run import run_at
+from subquad.experiment.run import laid
 from subquad.plugin import Config, MixerConfig, MixerPlugin, Range, param
 from subquad.registry import Found, Resolved, resolve
 from subquad.space import auto_space, check_space
@@ -292,7 +292,7 @@ def test_layers_and_parameters_of_one_of_several_mixers_are_searched(space, expe
     )
     found = space(text, *SEVERAL)
     run = experiment("agf", *SEVERAL)
-    drawn = [run_at(run, found.draw(0, number)) for number in range(20)]
+    drawn = [laid(run, found.draw(0, number)) for number in range(20)]
     layers = {made.experiment.mixers[0].layers for made in drawn}
     assert layers == {(0,), ("0..1",), ("0..2",)}
     assert len({made.mixers[0][1].dropout for made in drawn}) == 20  # pyright: ignore
