@@ -140,7 +140,8 @@ class Fault:
         if self.path in marks and not inside:
             named.append(self.path)
         about = [key_path(name) for name in self.about]
-        about += [key for key in marks if len(key) > 1 and flat_key(key) in self.message]
+        said = set(re.findall(r"[\w.-]*\w", self.message))
+        about += [key for key in marks if len(key) > 1 and flat_key(key) in said]
         named += [key for key in about if key in marks]
         for key in named or inside:
             origin = marks[key]

@@ -276,9 +276,8 @@ def _entries(entries: Sequence[MixerEntry], num_layers: int) -> Iterator[Fault]:
                 f"{num_layers - 1}, or -{num_layers} to -1",
             )
         for number, other in enumerate(entries[:place]):
-            if (entry.role == other.role or None in (entry.role, other.role)) and layers[
-                place
-            ] & layers[number]:
+            share_roles = entry.role == other.role or None in (entry.role, other.role)
+            if share_roles and layers[place] & layers[number]:
                 message = f"means sites that mixers[{number}] means too; each may have one entry"
                 yield Fault(path, message)
         if entry.role is None:

@@ -168,6 +168,7 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe without a writer would be waited for."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL
 
 
 def _regular(path: Path, descriptor: int) -> int:
@@ -197,15 +198,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     temporary = temporary_beside(path).name
     with _at(path.parent, make=True) as folder:
         try:
-            with open(
-                os.open(
-                    temporary,
-                    (os.O_WRONLY | os.O_CREAT | os.O_EXCL) | _CAREFUL,
-                    0o666,
-                    dir_fd=folder,
-                ),
-                "wb",
-            ) as stream:
+            with open(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
