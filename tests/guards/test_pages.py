@@ -30,12 +30,12 @@ from subquad.cli.main import cli, main
 from subquad.cli.tune import is_of_search
 from subquad.errors import UserError
 from subquad.experiment import load_given, load_study
-from subquad.paper.file import open_paper
 from subquad.registry import find_plugins, recipes, resolve
 from subquad.reports.published import _read as read_published
 from subquad.space import find_space
 from subquad.space.files import parse_space
 from subquad_tools.bench.rows import Protocol, choose_mixer
+from subquad_tools.paper.file import open_paper
 
 pytestmark = pytest.mark.skipif(not (REPO / "docs").is_dir(), reason="runs beside the sources only")
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -20,11 +21,12 @@ from scipy.stats import wilcoxon
 
 from subquad.cli.main import main
 from subquad.experiment import load_study
-from subquad.paper.file import open_paper
-from subquad.paper.grid import Entry, Grid
-from subquad.paper.runs import Wanted, missing_runs
-from subquad.paper.sheet import section_of
 from subquad.reports.text import Spread
+from subquad_tools.paper import making
+from subquad_tools.paper.file import open_paper
+from subquad_tools.paper.grid import Entry, Grid
+from subquad_tools.paper.runs import Wanted, missing_runs
+from subquad_tools.paper.sheet import section_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "paper.md"
 MINE = """\
@@ -95,7 +97,7 @@ def test_equal_cells_are_trained_once_and_the_tables_are_made_again(place: Path,
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
     assert main(["paper", "./mine.yaml", "--table", "2", "--local"]) == 0
-    assert "nothing is missing" in capsys.readouterr().out
+    assert "no run is missing" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert main(["verify", str(folder)]) == 0
     (folder / "table-1.tex").write_bytes(before[folder / "table-1.tex"].replace(b"T", b"U", 1))
@@ -109,9 +111,7 @@ def test_equal_cells_are_trained_once_and_the_tables_are_made_again(place: Path,
 
 
 def test_the_same_command_goes_on_after_a_stop(place: Path, capsys, monkeypatch):
-    from subquad.execution import drive as driven
-
-    whole = driven.drive
+    whole = making.drive
 
     def stopped(study, *more):
         """As if the process had died after the first run."""
@@ -120,7 +120,7 @@ def test_the_same_command_goes_on_after_a_stop(place: Path, capsys, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(driven, "drive", stopped)
+        broken.setattr(making, "drive", stopped)
         assert main(["paper", "./mine.yaml", "--table", "1", "--local"]) == 130
     assert len([*place.glob("runs/*/*/cells/*/result.json")]) == 1
     assert main(["paper", "./mine.yaml", "--only-print", "--table", "1"]) == 0
@@ -138,6 +138,123 @@ def test_the_same_command_goes_on_after_a_stop(place: Path, capsys, monkeypatch)
     assert len([*place.glob("runs/*/*/cells/*/result.json")]) == 4
     shown = cells(place / "papers" / "mine-full", "1")
     assert {cell["state"] for cell in shown.values()} == {"ours"}
+
+
+MOVED = """\
+format: 1
+title: Moved
+studies:
+  a:
+    full:
+      extends: quickstart
+      train: {epochs: 1}
+      matrix:
+        dataset: [JapaneseVowels]
+        mixer:
+          - softmax
+          - {name: cur, params: {num_indices: 4}, label: cur4}
+          - {name: cur, params: {num_indices: 9}, label: cur9}
+        seed: [0]
+tables:
+  moved:
+    title: The weights of softmax
+    study: a
+    rows:
+      Softmax: {runs: {mixer: softmax}, transfer: {mixer: softmax}}
+      "4": {runs: {mixer: cur4}, transfer: {mixer: softmax}}
+      "9": {runs: {mixer: cur9}, transfer: {mixer: softmax}}
+      New: {runs: {mixer: cur9}, transfer: {mixer: softmax}, untrained: true}
+    columns:
+      Error: {runs: {dataset: JapaneseVowels}, metric: output_error, digits: 4}
+      JV: JapaneseVowels
+    chart: points
+    axes: [error, accuracy]
+  layers:
+    title: Layers
+    study: a
+    where: {mixer: softmax, dataset: JapaneseVowels}
+    rows: {Softmax: {}}
+    columns:
+      "1": {metric: token_similarity, layer: 1}
+      "2": {metric: token_similarity, layer: 2}
+      "9": {metric: gain_ratio, layer: 9}
+    chart: lines
+"""
+
+
+def test_what_is_measured_of_a_trained_model_stands_in_a_table(place: Path, capsys):
+    """As `swap` and `diagnose` say it, once, and again when the weights are other ones."""
+    (place / "mine.yaml").write_text(MOVED)
+    order = ["paper", "./mine.yaml", "--table", "all", "--local"]
+    assert main(order) == 0
+    said = capsys.readouterr().out
+    assert "1 run to train" in said
+    assert said.count("measured ") == 5
+    folder = place / "papers" / "mine-full"
+    shown = cells(folder, "moved")
+    (run,) = {path.parent for path in place.glob("runs/*/*/cells/*/result.json")}
+    trained = 100 * read_result(run)["test"]["metrics"]["accuracy"]
+    assert float(shown["Softmax", "JV"]["value"]) == pytest.approx(trained)
+    assert float(shown["Softmax", "Error"]["value"]) == 0
+    told = ["swap", str(run), "cur", "num_indices=[4,9]", "--split", "test", "--json"]
+    assert main(told) == 0
+    for swap in json.loads(capsys.readouterr().out)["swaps"]:
+        row = str(swap["params"]["num_indices"])
+        errors = [error["absolute"] for error in swap["errors"]]
+        accuracy = 100 * swap["metrics"]["accuracy"]
+        assert float(shown[row, "JV"]["value"]) == pytest.approx(accuracy)
+        assert float(shown[row, "Error"]["value"]) == pytest.approx(fmean(errors), rel=1e-6)
+    assert shown["New", "Error"]["value"] not in ("", shown["9", "Error"]["value"])
+    assert main(["diagnose", str(run), "--json", "--out", str(place / "passport")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    layers = cells(folder, "layers")
+    similarity = found[run.name]["similarity"]
+    for layer in (1, 2):
+        assert float(layers["Softmax", str(layer)]["value"]) == pytest.approx(similarity[layer])
+    assert layers["Softmax", "9"]["state"] == "missing"
+    assert (folder / "chart-moved.svg").read_text().count("<use ") >= 4
+    assert (folder / "chart-layers.pdf").read_bytes().startswith(b"%PDF")
+    assert main(["verify", str(folder)]) == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(order) == 0
+    assert "measured " not in capsys.readouterr().out
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    kept = next((folder / "measured").glob("trained-*-*.json"))
+    kept.write_text(kept.read_text().replace("0.", "0.1", 1))
+    assert main(["verify", str(folder)]) == 1
+    capsys.readouterr()
+    assert main(order) == 0
+    assert capsys.readouterr().out.count("measured ") == 1
+    after = {path: path.read_bytes() for path in before}
+    changed = {path.name for path in before if before[path] != after[path]}
+    assert changed == {"test-openings.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("transfer: {mixer: softmax}}", "transfer: {mixer: sofmax}}", "label 'sofmax'"),
+        ("token_similarity, layer: 1", "token_similarity", "layer: "),
+        ("output_error, digits: 4}", "token_similarity, layer: 1}", "no metric 'token_similarity'"),
+        ("metric: gain_ratio", "metric: output_error", "no metric 'output_error'"),
+        ('"2": {', "second: {", "tables.layers.chart: "),
+        ("      JV: JapaneseVowels\n", "", "tables.moved.chart: "),
+        (
+            "          - softmax\n",
+            "          - {name: softmax, set: {backbone.params.dim: 32}}\n",
+            "transfer: names no run that differs in its mixers alone",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(place: Path, capsys, old: str, new: str, words: str):
+    assert old in MOVED
+    (place / "mine.yaml").write_text(MOVED.replace(old, new, 1))
+    assert main(["paper", "./mine.yaml", "--table", "all", "--local"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not [*place.glob("runs/*"), *place.glob("papers/*")]
 
 
 def test_the_page_s_example_is_a_paper(place: Path, capsys):
@@ -301,7 +418,7 @@ def test_marks_are_of_whole_real_runs_alone():
 
 def test_the_verdict_counts_comparable_cells():
     paper = open_paper("agf")
-    from subquad.paper.grid import fill
+    from subquad_tools.paper.grid import fill
 
     printed = fill(paper, ["1"])["1"].entries["AGF", "EC"].printed
     assert printed

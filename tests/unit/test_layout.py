@@ -68,9 +68,17 @@ take. Of experiments it needs the parameters of a plugin alone.
 TOOLS_USE = {
     "subquad.cost",
     "subquad.trained",
+    "subquad.cli.folders",
+    "subquad.cli.options",
+    "subquad.cli.report",
+    "subquad.cli.study",
+    "subquad.completion",
     "subquad.engine",
+    "subquad.execution",
     "subquad.experiment",
-    "subquad.output.markup",
+    "subquad.output",
+    "subquad.preparation",
+    "subquad.session",
     "subquad.registry",
     "subquad.reports",
     "subquad.tracking",
@@ -91,7 +99,7 @@ HOMES = {
         "pipeline/subquad/search/plots.py",
     ),
     "scipy": (
-        "pipeline/subquad/paper/grid.py",
+        "pipeline/subquad_tools/paper/grid.py",
         "pipeline/subquad/reports/",
         "pipeline/subquad_check/fits.py",
         "datasets/subquad_datasets/pathfinder/discs.py",
@@ -138,9 +146,8 @@ ARROWS = {
         *("errors", "execution", "experiment", "preparation", "ray", "record", "search"),
         "security",
     },
-    "paper": {*CONTRACTS, "preparation", "reports", "trained"} - {"space", "nn", "cost", "data"},
     "api": {*CONTRACTS, *ABOVE, "session"},
-    "cli": {*CONTRACTS, *ABOVE, "api", "paper", "session"},
+    "cli": {*CONTRACTS, *ABOVE, "api", "session"},
     "__init__": {"api"},
 }
 """What each package or module of the core may import of the others: docs/architecture.md draws

@@ -55,7 +55,7 @@ def report_command(
     from subquad.results import document_of_folders
 
     chosen = parse_formats(formats)
-    folders = _folders(runs)
+    folders = folders_of(runs)
     document = document_of_folders(folders, baseline)
     if out is None:
         out = folders[0] if len(folders) == 1 else Path("report")
@@ -77,43 +77,8 @@ def report_command(
     console.print(f"Files in {where}", markup=False, soft_wrap=True, style="dim")
 
 
-@click.command("verify")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=run_folders)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-def verify_command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Check that RUN still says what its training found.
-
-    RUN is the folder of a run, a study or a search, or its address in storage; or one of tables
-    that `subquad paper` wrote, which are made again. Each result is held
-    against the files it was made of. Checkpoints and records are read. Scores are computed again
-    from the kept predictions, by the task's own metrics. No plugin's file runs.
-
-    The exit code is 1 where something is wrong.
-
-    \b
-    subquad verify runs/quickstart/20260101-101500-ab12cd34
-    """
-    from dataclasses import asdict
-
-    from subquad.output.terminal import print_line
-    from subquad.paper.files import is_of_tables, verify_tables
-    from subquad.trained.verify import verify
-
-    is_wrong = False
-    for run in _folders(runs):
-        for finding in verify_tables(run) if is_of_tables(run) else verify(run):
-            is_wrong = is_wrong or bool(finding.faults)
-            if as_json:
-                click.echo(json.dumps(asdict(finding)))
-                continue
-            if not finding.faults:
-                print_line(f"{finding.name}: {finding.words}")
-            for fault in finding.faults:
-                print_line(f"{finding.name}: WRONG: {fault}")
-    return int(is_wrong)
-
-
-def _folders(runs: tuple[str, ...]) -> tuple[Path, ...]:
+def folders_of(runs: tuple[str, ...]) -> tuple[Path, ...]:
+    """Folders of runs, those of addresses as copies."""
     if not any("://" in run for run in runs):
         return tuple(enter(Path(run)) for run in runs)  # without importing what fetches them
     from subquad.cli.folders import found

@@ -17,16 +17,23 @@ if TYPE_CHECKING:
     from subquad.trained.model import Trained
     from subquad_tools.diagnose.measure import Passport
 
+SAMPLES, TOKENS = 4, 512
+"""What is measured on where nothing else is said."""
+
 
 @click.command("diagnose")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option(
-    "--samples", type=click.IntRange(1), default=4, show_default=True, help="Samples to measure on."
+    "--samples",
+    type=click.IntRange(1),
+    default=SAMPLES,
+    show_default=True,
+    help="Samples to measure on.",
 )
 @click.option(
     "--tokens",
     type=click.IntRange(2),
-    default=512,
+    default=TOKENS,
     show_default=True,
     help="Most tokens of a sample to measure on.",
 )
@@ -57,7 +64,7 @@ def diagnose_command(
     from subquad_tools.diagnose.draw import draw_passports
 
     found = {
-        name: _measured(trained, samples, tokens)
+        name: passport_of(trained, samples, tokens)
         for target in targets
         for name, trained in _models(target)
     }
@@ -125,7 +132,8 @@ def _models(target: str) -> Iterator[tuple[str, Trained]]:
             yield run.label, Trained.before(run)
 
 
-def _measured(trained: Trained, samples: int, tokens: int) -> Passport:
+def passport_of(trained: Trained, samples: int = SAMPLES, tokens: int = TOKENS) -> Passport:
+    """Measured on the first samples of TRAIN, and on the first tokens of each."""
     import numpy as np
 
     from subquad_tools.diagnose.measure import passport

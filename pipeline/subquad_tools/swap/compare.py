@@ -24,7 +24,7 @@ from subquad.engine.result import Seal
 from subquad.errors import ConfigError
 from subquad.experiment import Run, checked_run, load_given, parse
 from subquad.experiment.refusals import validated
-from subquad.nn import Backbone, Batch, as_output
+from subquad.nn import Backbone, Batch, Imported, as_output
 from subquad.plugin import Config
 from subquad.plugin.effect import default_of, unmet_conditions
 from subquad.record.layout import runs_root
@@ -34,6 +34,11 @@ from subquad.security.disk import make_folder
 from subquad.trained.model import Trained
 from subquad_tools.diagnose.measure import mixer_calls, real_positions
 from subquad_tools.swap.show import in_words, weight_gaps
+
+
+def best_device() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def original_of(
@@ -49,7 +54,7 @@ def original_of(
     Raises:
         ConfigError: a run is given what it has itself, or an experiment has no weights.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     if Path(model).is_dir():
         options = {"--weights": weights, "--data": data}
         for given in (*(option for option, value in options.items() if value), *settings):
@@ -79,12 +84,21 @@ def swaps_on(
         return swaps
     for swap in swaps:
         _, imported = original.swapped(swap.run)
-        gaps = weight_gaps(imported.missing, imported.unused)
-        if gaps:
-            name = swap.run.experiment.mixer.name
-            with_them = in_words(swap.given) or "its other defaults"
-            raise ConfigError(f"{name} with {with_them}: {gaps}; --new-weights goes on")
+        given = in_words(swap.given) or "its other defaults"
+        words = f"{swap.run.experiment.mixer.name} with {given}"
+        refuse_gaps(imported, words, "; --new-weights goes on")
     return swaps
+
+
+def refuse_gaps(imported: Imported, what: str, way_out: str = "") -> None:
+    """Refuse weights that do not fit.
+
+    Raises:
+        ConfigError: a tensor has no weights of its name and shape, or a trained one has no place.
+    """
+    gaps = weight_gaps(imported.missing, imported.unused)
+    if gaps:
+        raise ConfigError(f"{what}: {gaps}{way_out}")
 
 
 def compare_swaps(
@@ -110,8 +124,8 @@ def compare_swaps(
         `metrics`: what each is; `staying`: mixers that are not swapped, in words; `original`: its
         scores; `swaps`: see `_swapped`.
     """
-    split, protocol = _opened(original, part, out)
-    split = _spaced(split, samples or len(split))
+    split, protocol = opened_split(original, part, out, "subquad swap")
+    split = spaced(split, samples or len(split))
     goal = original.parts.run.goal
     return {
         "protocol": protocol,
@@ -124,17 +138,22 @@ def compare_swaps(
     }
 
 
-def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
-    """The split to evaluate on, and what a reader of a score on it has to know."""
+def opened_split(original: Trained, part: str, out: Path, command: str) -> tuple[Split, str]:
+    """The split to evaluate on, and what a reader of a score on it has to know.
+
+    Args:
+        part: "validation", or "test", whose opening is recorded.
+        out: folder of that record.
+        command: what opens it.
+    """
     run = original.parts.run
     if part == "test":
         ledgers = [out / OPENINGS]
         if run.place:
             ledgers.append(runs_root(run.folder) / OPENINGS)
         make_folder(out, exist_ok=True)
-        split, notes = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers).open(
-            "subquad swap"
-        )
+        seal = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers)
+        split, notes = seal.open(command)
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
         caveat = "the weights may have been trained on it"
@@ -145,7 +164,7 @@ def _opened(original: Trained, part: str, out: Path) -> tuple[Split, str]:
     return original.dataset.split("validation"), f"validation part of TRAIN, {caveat}"
 
 
-def _spaced(split: Split, count: int) -> Split:
+def spaced(split: Split, count: int) -> Split:
     """Some samples of a split, evenly spaced over it."""
     size = len(split)
     if count >= size:
@@ -162,15 +181,7 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
     """
     had = original.parts.run.mixer_config.model_dump(mode="json")
     swapped, imported = original.swapped(swap.run)
-    parts = original.parts
-    size = parts.train.eval_batch_size or parts.train.batch_size
-    spaced = _spaced(split, layer_samples)
-    places = np.arange(len(spaced))
-    batches = (
-        spaced.finish(parts.on_device(spaced.fetch(indices, epoch=0, seed=parts.train.seed)))
-        for indices in np.split(places, places[size::size])
-    )
-    errors = output_errors(parts.bare_model, swapped.parts.bare_model, batches)
+    errors = errors_on(spaced(split, layer_samples), original, swapped)
     return {
         "params": swap.given,
         "kept": swap.kept,
@@ -180,6 +191,18 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
         "left_out": imported.unused,
         "errors": [asdict(error) for error in errors],
     }
+
+
+def errors_on(split: Split, original: Trained, swapped: Trained) -> list[OutputError]:
+    """Errors of each mixer's output on a split."""
+    parts = original.parts
+    size = parts.train.eval_batch_size or parts.train.batch_size
+    places = np.arange(len(split))
+    batches = (
+        split.finish(parts.on_device(split.fetch(indices, epoch=0, seed=parts.train.seed)))
+        for indices in np.split(places, places[size::size])
+    )
+    return output_errors(parts.bare_model, swapped.parts.bare_model, batches)
 
 
 @dataclass(frozen=True, kw_only=True)

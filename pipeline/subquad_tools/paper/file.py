@@ -7,6 +7,7 @@ path. The format: docs/how-to/paper.md.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from subquad.registry import recipes
 from subquad.registry.allowed import NAME_PATTERN
 from subquad.reports.published import published_tables
 from subquad.suggest import did_you_mean
+from subquad_tools.paper import Size
 
 
 def _short(key: str, *inner: str) -> BeforeValidator:
@@ -62,14 +64,20 @@ class PaperLine(_Printed):
 
     Attributes:
         runs: labels of its runs, by the axis of the study.
+        transfer: labels in which the runs differ whose weights its runs get instead of training.
+        untrained: those weights are the ones that training begins with.
         metric: of a column, in place of its table's.
+        layer: of what is measured of each layer, from 1.
         scale: what a column's values are multiplied by.
         missing: why nothing can be trained for it.
         hidden: only what is computed from it is printed.
     """
 
     runs: dict[str, str] = Field({})
+    transfer: dict[str, str] = Field({})
+    untrained: bool = False
     metric: str | None = None
+    layer: Annotated[int, Field(ge=1)] | None = None
     scale: float = 1.0
     missing: str = ""
     hidden: bool = False
@@ -110,6 +118,9 @@ class PaperTable(Config):
         never: why no cell is comparable.
         tolerance: difference that still counts as reproduced, in the unit of print.
         command: what makes it where no study does.
+        chart: what is drawn of it: a line for each row over the columns, whose names are numbers;
+            or a point for each row and two columns, x and y.
+        axes: what its axes are called, x and y.
     """
 
     title: Annotated[str, Field(min_length=1)]
@@ -126,26 +137,23 @@ class PaperTable(Config):
     never: str = ""
     tolerance: float = Field(1.0, ge=0)
     command: str = ""
+    chart: Literal["", "lines", "points"] = ""
+    axes: tuple[str, str] = ("", "")
 
 
-_Experiment = Annotated[dict[str, Any], _short("extends")] | None
-
-
-class Sizes(Config):
-    """A study in each size: a recipe's name, or what an experiment's file says."""
-
-    full: _Experiment = None
-    small: _Experiment = None
-    smoke: _Experiment = None
+_Experiment = Annotated[dict[str, Any], _short("extends")]
+"""A recipe's name, or what an experiment's file says."""
 
 
 class _Said(Config):
-    """All of it; a study that is a text is that recipe, in full size."""
+    """All of it; a study has an experiment for each size, and one that is a text is that recipe, in
+    full size.
+    """
 
     format: Literal[1]
     title: Annotated[str, Field(min_length=1)]
     source: str = ""
-    studies: dict[str, Annotated[Sizes, _short("full")]] = Field({})
+    studies: dict[str, Annotated[dict[Size, _Experiment], _short("full")]] = Field({})
     tables: dict[str, PaperTable] = Field(min_length=1)
 
 
@@ -174,7 +182,7 @@ class Paper:
 
     def experiment(self, study: str, size: str) -> dict[str, Any] | None:
         """What an experiment's file would say; None where there is no such study or size."""
-        return getattr(self.said.studies.get(study), size, None)
+        return {**self.said.studies.get(study, {})}.get(size)
 
 
 def open_paper(target: str) -> Paper:
@@ -214,6 +222,10 @@ def _refuse(at: Given, table: PaperTable, said: _Said) -> None:
         refuse_unknown(table.study, said.studies, "study", at.at("study"))
     elif not table.command:
         raise at.wrong("has neither a study nor the command that makes it")
+    if table.chart == "lines" and not all(map(_is_number, table.columns)):
+        raise at.at("chart").wrong("the columns of lines have numbers as names")
+    if table.chart == "points" and len(table.columns) % 2:
+        raise at.at("chart").wrong("points need columns in pairs, x and y")
     for name, derived in table.derived.items():
         place = at.at("derived").at(name)
         for column in derived.of:
@@ -222,6 +234,13 @@ def _refuse(at: Given, table: PaperTable, said: _Said) -> None:
             refuse_unknown(derived.to, table.rows, "row", place)
         if name in table.columns:
             raise place.wrong("is a column already; give it another name")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def refuse_unknown(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,22 +15,22 @@ from markupsafe import Markup
 from subquad.errors import RunError, in_one_line
 from subquad.experiment import load_study
 from subquad.output.markup import fill_template, in_latex
-from subquad.paper.file import Paper, open_paper
-from subquad.paper.grid import Entry, fill
-from subquad.paper.runs import Wanted, runs_on_disk
-from subquad.paper.sheet import section_of
 from subquad.record.files import json_text, read_bytes, read_file, write_text
 from subquad.record.models import File
 from subquad.record.names import RESULT
 from subquad.reports import FORMATS, ReportDocument
 from subquad.reports.reported_run import ReportedRun
 from subquad.trained.verify import Verified
+from subquad_tools.paper import PUBLISHED
+from subquad_tools.paper.file import Paper, open_paper
+from subquad_tools.paper.grid import Entry, fill
+from subquad_tools.paper.measured import Measurements
+from subquad_tools.paper.runs import OnDisk, Wanted, runs_on_disk
+from subquad_tools.paper.sheet import section_of
 
 _PROVENANCE = "provenance.json"
-PUBLISHED = "published"
-"""In place of a size: the printed numbers alone."""
 
-_HERE = "subquad.paper"
+_HERE = "subquad_tools.paper"
 
 
 class _Provenance(File):
@@ -53,7 +53,7 @@ class _Provenance(File):
 
 def build(
     paper: Paper, target: str, size: str, tables: Collection[str], root: Path
-) -> tuple[dict[str, str], dict[str, ReportDocument]]:
+) -> tuple[dict[str, bytes], dict[str, ReportDocument]]:
     """The files of tables by name, and what each says; the same runs give the same bytes.
 
     Args:
@@ -65,13 +65,15 @@ def build(
         UserError: see `Wanted`, and a result that is not that of its files.
     """
     is_published = size == PUBLISHED
-    wanted = None if is_published else Wanted(paper, size, [*tables], load_study)
-    files: dict[str, str] = {}
+    wanted = None if is_published else Wanted(paper, size, tables, load_study)
+    files: dict[str, bytes] = {}
     documents = {}
     numbers: dict[Markup, str] = {}
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
     chosen = [name for name in paper.tables if name in tables]
-    for name, grid in fill(paper, chosen, wanted, runs_on_disk(root)).items():
+    there = runs_on_disk(root)
+    measured = measurements_in(tables_folder(paper, size, root), there)
+    for name, grid in fill(paper, chosen, wanted, there, measured).items():
         cells: dict[str, dict[str, Any]] = {}
         for key, entry in grid.shown.items():
             cells[_key(cells, name, *key)] = _facts(*key, entry)
@@ -80,21 +82,33 @@ def build(
             overview=(section_of(grid, only_published=is_published),),
             records=tuple(cells.values()),
         )
-        for kind, rendered in FORMATS.items():
-            files[f"table-{name}.{kind}"] = rendered(documents[name])
+        files |= _rendered(name, documents[name])
         numbers |= {Markup(key): cell["text"] for key, cell in cells.items()}
-        sources = [[_source(run, root) for run in entry.runs] for entry in grid.shown.values()]
         cells_of[name] = {
-            key: cells[key] | {"runs": runs} for key, runs in zip(cells, sources, strict=True)
+            key: {
+                **cells[key],
+                "runs": [_source(run, root) for run in entry.runs],
+                "measured": entry.sources,
+            }
+            for key, entry in zip(cells, grid.shown.values(), strict=True)
         }
-    names = [Markup(f"table-{name}") for name in cells_of]
+    names = {Markup(name): f"chart-{name}.pdf" in files for name in cells_of}
     for name, values in (("numbers", numbers), ("article", names)):
         files[f"{name}.tex"] = fill_template(
             _HERE, f"{name}.tex.j2", in_latex, paper=paper.said, values=values
-        )
+        ).encode()
     about = _Provenance(paper=target, sha256=paper.sha256, size=size, tables=cells_of)
-    files[_PROVENANCE] = json_text(about.model_dump())
+    files[_PROVENANCE] = json_text(about.model_dump()).encode()
     return files, documents
+
+
+def _rendered(name: str, document: ReportDocument) -> dict[str, bytes]:
+    """A table and its picture by the names of their files."""
+    files = {f"table-{name}.{kind}": text(document).encode() for kind, text in FORMATS.items()}
+    for section in document.overview:
+        for chart in section.charts:
+            files |= {f"chart-{name}.{kind}": chart.saved(kind) for kind in ("svg", "pdf")}
+    return files
 
 
 def _key(taken: Collection[str], *names: str) -> str:
@@ -132,6 +146,16 @@ def _source(run: ReportedRun, root: Path) -> dict[str, Any]:
     }
 
 
+def tables_folder(paper: Paper, size: str, root: Path) -> Path:
+    """Of a paper's tables."""
+    return root / "papers" / f"{paper.name}-{size}"
+
+
+def measurements_in(folder: Path, there: Mapping[str, OnDisk]) -> Measurements:
+    """Those of a folder of tables."""
+    return Measurements(folder / "measured", there)
+
+
 def write_tables(
     paper: Paper, target: str, size: str, tables: Collection[str], root: Path
 ) -> tuple[Path, list[ReportDocument]]:
@@ -141,11 +165,11 @@ def write_tables(
     Returns:
         the folder, and what each of the tables says.
     """
-    folder = root / "papers" / f"{paper.name}-{size}"
+    folder = tables_folder(paper, size, root)
     before = _read(folder).tables if is_of_tables(folder) else {}
     files, documents = build(paper, target, size, {*before, *tables}, root)
-    for name, text in files.items():
-        write_text(folder / name, text)
+    for name, content in files.items():
+        write_text(folder / name, content)
     return folder, [document for name, document in documents.items() if name in tables]
 
 
@@ -175,9 +199,9 @@ def verify_tables(folder: Path) -> Iterator[Verified]:
     about = _read(folder)
     paper = open_paper(about.paper)
     files, _ = build(paper, about.paper, about.size, about.tables, folder.absolute().parent.parent)
-    for name, text in files.items():
+    for name, content in files.items():
         path = folder / name
         faults: tuple[str, ...] = ("not what its runs and the paper's file give",)
-        if path.exists() and read_bytes(path) == text.encode():
+        if path.exists() and read_bytes(path) == content:
             faults = ()
         yield Verified(str(path), faults, "made again, every byte is the same")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import cycle
 
 import pandas as pd
 
 from subquad.output.terminal import quantity
-from subquad.paper.grid import STATES, Grid, Key
 from subquad.reports.document import Section, Sign, Table
+from subquad.reports.drawing import COLOURS, Line, LineChart
 from subquad.reports.text import near_published
+from subquad_tools.paper.grid import STATES, Grid, Key
 
 
 def section_of(grid: Grid, *, only_published: bool = False) -> Section:
@@ -42,7 +45,28 @@ def section_of(grid: Grid, *, only_published: bool = False) -> Section:
         name=f"{grid.paper}-{grid.name}",
         table=_table(grid, layers),
         lines=(*sentences, *[f"Printed numbers: {text}." for text in sorted(common)]),
+        charts=tuple(_charts(grid)) if grid.table.chart else (),
     )
+
+
+def _charts(grid: Grid) -> Iterator[LineChart]:
+    """The picture of a figure, of the numbers that are there."""
+    table = grid.table
+    columns = list(table.columns)
+    values = {key: entry.value for key, entry in grid.entries.items()}
+    is_lines = table.chart == "lines"
+    lines = []
+    for row, colour in zip(grid.rows, cycle(COLOURS), strict=False):
+        if is_lines:
+            points = [(float(column), values[row, column]) for column in columns]
+        else:
+            pairs = zip(columns[::2], columns[1::2], strict=True)
+            points = sorted((values[row, x], values[row, y]) for x, y in pairs)
+        there = tuple(point for point in points if not any(map(math.isnan, point)))
+        if there:
+            lines.append(Line(row, colour, there, style="line" if is_lines else "full marks"))
+    if lines:
+        yield LineChart(table.title, *table.axes, tuple(lines))
 
 
 _Cells = Mapping[Key, tuple[str, list[str], Sign | None]]
@@ -98,6 +122,8 @@ def _sentences(grid: Grid, only_published: bool) -> Iterator[str]:
                     words = f"printed {number.printed}, its cells give {entry.text}"
                     yield f"{' '.join(key)}: {words}."
         return
+    if any(line.transfer for line in (*grid.table.rows.values(), *grid.table.columns.values())):
+        yield "Nothing is trained where weights are transferred; TEST is opened for it."
     states = Counter(entry.state for entry in entries.values())
     counts = [f"{states[state]} {state}" for state in STATES if states[state]]
     yield f"{quantity(len(entries), 'cell')}: {', '.join(counts) or 'none'}."

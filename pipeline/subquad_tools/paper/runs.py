@@ -19,7 +19,6 @@ from subquad.experiment.axes import refuse_unknown_label
 from subquad.experiment.refusals import Given
 from subquad.experiment.strict_yaml import to_yaml
 from subquad.output.terminal import quantity
-from subquad.paper.file import Paper, refuse_unknown
 from subquad.plugin.metric import Metric, metric_of
 from subquad.preparation.costs import StudyCosts
 from subquad.preparation.size import cell_of
@@ -27,6 +26,7 @@ from subquad.record.files import find_file
 from subquad.record.models import Identity, Result
 from subquad.record.names import CELLS, IDENTITY
 from subquad.registry import recipes
+from subquad_tools.paper.file import Paper, refuse_unknown
 
 MEASURED: Mapping[str, Metric] = {
     "seconds": Metric(label="training time", unit="s", mode="min"),
@@ -38,22 +38,50 @@ MEASURED: Mapping[str, Metric] = {
     "parameters": Metric(label="parameters", mode="min"),
 }
 """What a run's result has beside the metrics of its task."""
+DIAGNOSED: Mapping[str, Metric] = {
+    "token_similarity": Metric(label="cosine between tokens after a layer", mode="min"),
+    "gain_ratio": Metric(label="gain of a mixer at pi over that at frequency 0"),
+}
+"""What is measured of a trained model."""
+TRANSFERRED: Mapping[str, Metric] = {
+    "output_error": Metric(label="mean difference of outputs of mixers", mode="min"),
+}
+"""What is measured of a model that has got another one's weights, beside its scores."""
 
 
 @dataclass(frozen=True)
-class _CellRuns:
+class Measurement:
+    """What is measured beside a run's result.
+
+    Attributes:
+        run: whose weights they are.
+        other: what gets the weights instead of training; None: nothing.
+        untrained: they are the ones that training begins with.
+    """
+
+    run: Run
+    other: Run | None = None
+    untrained: bool = False
+
+
+@dataclass(frozen=True)
+class CellRuns:
     """A cell of a table, before anything is known of its runs.
 
     Attributes:
         metric: what it shows.
         shown: how that is called and printed.
-        runs: one a seed.
+        layer: of what, from 1; None: no single one.
+        runs: to be trained, one a seed.
+        measurements: made of these; () where their results say it.
         reason: why there are none.
     """
 
     metric: str
     shown: Metric
+    layer: int | None = None
     runs: tuple[Run, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
     reason: str = "not run"
 
 
@@ -78,7 +106,7 @@ class Wanted:
         self.size = size
         self.tables = tuple(tables)
         self.studies: dict[str, Study] = {}
-        self.cells: dict[tuple[str, str, str], _CellRuns] = {}
+        self.cells: dict[tuple[str, str, str], CellRuns] = {}
         for name in dict.fromkeys(paper.tables[table].study for table in self.tables):
             experiment = paper.experiment(name, size)
             if experiment is not None:
@@ -105,12 +133,12 @@ class Wanted:
     def _at(self, table: str) -> Given:
         return self.paper.place.at("tables").at(table)
 
-    def _cell(self, name: str, row: str, column: str) -> _CellRuns:
+    def _cell(self, name: str, row: str, column: str) -> CellRuns:
         table = self.paper.tables[name]
         line = table.rows[row]
         place = table.columns[column]
         metric = place.metric or table.metric
-        cell = _CellRuns(metric, metric_of(MEASURED, metric))
+        cell = CellRuns(metric, metric_of(MEASURED, metric))
         study = self.studies.get(table.study)
         reason = line.missing or place.missing
         if table.command:
@@ -118,24 +146,64 @@ class Wanted:
         if study is None or reason:
             return replace(cell, reason=reason or f"no study at --size {self.size}")
         at = self._at(name).at("rows").at(row)
-        labels = table.where | line.runs
-        for key, label in place.runs.items():
-            _refuse_no_label(self._at(name).at("columns").at(column), study, key, label)
-        for key, label in labels.items():
-            _refuse_no_label(at, study, key, label)
-        labels |= place.runs
-        runs = [
-            run for run in (*study.runs, *study.repeats) if labels.items() <= run.labels.items()
-        ]
+        runs = self._labelled(name, row, column, {})
         if not runs:
             return replace(cell, reason=f"no run of it at --size {self.size}")
+        transfer = line.transfer | place.transfer
+        layer = line.layer or place.layer
+        declared = {**MEASURED, **DIAGNOSED, **runs[0].goal.reports}
+        measurements = ()
+        if transfer:
+            declared = {**TRANSFERRED, **runs[0].goal.reports}
+            untrained = line.untrained or place.untrained
+            givers = self._labelled(name, row, column, transfer)
+            pairs = [(giver, run) for giver in givers for run in runs if _fits(giver, run)]
+            if not pairs:
+                raise at.wrong("transfer: names no run that differs in its mixers alone")
+            measurements = tuple(Measurement(giver, run, untrained) for giver, run in pairs)
+            runs = [] if untrained else [giver for giver, _ in pairs]
+        elif metric in DIAGNOSED:
+            measurements = tuple(map(Measurement, runs))
+        refuse_unknown(metric, declared, "metric", at)
+        if (metric in DIAGNOSED) != bool(layer):
+            raise at.wrong(f"layer: {', '.join(DIAGNOSED)} need one, and nothing else has any")
+        return CellRuns(metric, metric_of(declared, metric), layer, tuple(runs), measurements)
+
+    def _labelled(
+        self, name: str, row: str, column: str, others: Mapping[str, str]
+    ) -> Sequence[Run]:
+        """The runs of a cell, one a seed, with other labels where some are given."""
+        table = self.paper.tables[name]
+        study = self.studies[table.study]
+        at = self._at(name)
+        wanted: dict[str, str] = {}
+        for place, labels in (
+            (at.at("rows").at(row), table.where | table.rows[row].runs),
+            (at.at("columns").at(column), table.columns[column].runs),
+            (at, others),
+        ):
+            for key, label in labels.items():
+                _refuse_no_label(place, study, key, label)
+            wanted |= labels
+        runs = [
+            run for run in (*study.runs, *study.repeats) if wanted.items() <= run.labels.items()
+        ]
         several = {"-".join(cell_of(run).values()) for run in runs}
         if len(several) > 1:
             words = ", ".join(sorted(several)[:3])
-            raise at.wrong(f"means several runs: {words}; say which by more axes in `runs`")
-        declared = {**MEASURED, **runs[0].goal.reports}
-        refuse_unknown(metric, declared, "metric", at)
-        return _CellRuns(metric, metric_of(declared, metric), tuple(runs))
+            raise (
+                at.at("rows")
+                .at(row)
+                .wrong(f"means several runs: {words}; say which by more axes in `runs`")
+            )
+        return runs
+
+
+def _fits(giver: Run, run: Run) -> bool:
+    """Whether two runs differ in their mixers alone."""
+    mixers = {"mixer", "mixers"}
+    values = [one.experiment.model_dump(exclude=mixers) for one in (giver, run)]
+    return values[0] == values[1]
 
 
 def _refuse_no_label(place: Given, study: Study, key: str, label: str) -> None:

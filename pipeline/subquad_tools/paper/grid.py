@@ -13,13 +13,14 @@ from typing import Any
 import pandas as pd
 
 from subquad.errors import RunError
-from subquad.paper.file import Derived, Paper, PaperLine, PaperTable
-from subquad.paper.runs import MEASURED, OnDisk, Wanted
 from subquad.plugin.metric import Metric, metric_of
 from subquad.reports import read_report
 from subquad.reports.published import PublishedRow, published_tables
 from subquad.reports.reported_run import ReportedRun
 from subquad.reports.text import Spread, score_text
+from subquad_tools.paper.file import Derived, Paper, PaperLine, PaperTable
+from subquad_tools.paper.measured import Measurements
+from subquad_tools.paper.runs import DIAGNOSED, MEASURED, TRANSFERRED, CellRuns, OnDisk, Wanted
 
 STATES = ("ours", "stand-in", "unfinished", "missing")
 Key = tuple[str, str]
@@ -41,6 +42,7 @@ class Entry:
         printed: the paper's number.
         differs: why it cannot be compared with that; "" where it can, or where none is printed.
         runs: what it was made of.
+        sources: files of measurements that it was made of.
     """
 
     spread: Spread | None = None
@@ -53,6 +55,7 @@ class Entry:
     printed: PublishedRow | None = None
     differs: str = ""
     runs: tuple[ReportedRun, ...] = ()
+    sources: tuple[Mapping[str, str], ...] = ()
 
     @property
     def value(self) -> float:
@@ -132,6 +135,8 @@ class Grid:
         return {row: [(row, column) for column in self.columns] for row in self.rows}
 
 
+_BESIDE = {**MEASURED, **DIAGNOSED, **TRANSFERRED}
+"""What no task declares."""
 _Ledger = Mapping[tuple[str, str, str, str], PublishedRow]
 _MODES = {"rank": "min", "inverse": "max", "wilcoxon": ""}
 """What is best of computed columns, where that is not as of what they are computed from."""
@@ -142,6 +147,7 @@ def fill(
     tables: Iterable[str],
     wanted: Wanted | None = None,
     there: Mapping[str, OnDisk] | None = None,
+    measured: Measurements | None = None,
 ) -> dict[str, Grid]:
     """Tables with what their runs say.
 
@@ -149,6 +155,7 @@ def fill(
         tables: their names.
         wanted: what they need; None: the printed numbers alone.
         there: runs by their digest.
+        measured: what is measured of them.
 
     Raises:
         RunError: a file of a finished run is not as its result says.
@@ -159,7 +166,9 @@ def fill(
         for row in table.rows
         if row.source == paper.said.source
     }
-    results = _Results(wanted, there) if wanted and there is not None else None
+    results = None
+    if wanted and there is not None and measured:
+        results = _Results(wanted, there, measured)
     return {name: _grid(paper, name, ledger, results) for name in tables}
 
 
@@ -178,7 +187,7 @@ def _grid(paper: Paper, name: str, ledger: _Ledger, results: _Results | None) ->
             printed=number,
             differs=table.never,
             digits=table.digits if place.digits is None else place.digits,
-            mode=metric_of(MEASURED, place.metric or table.metric).mode,
+            mode=metric_of(_BESIDE, place.metric or table.metric).mode,
         )
         if results:
             entries[row, column] = results.entry((name, row, column), entry, place, conditions)
@@ -203,8 +212,9 @@ def _metric(table: PaperTable, place: PaperLine | Derived) -> str:
 class _Results:
     """What the runs of some cells say, read from their folders once."""
 
-    def __init__(self, wanted: Wanted, there: Mapping[str, OnDisk]):
+    def __init__(self, wanted: Wanted, there: Mapping[str, OnDisk], measured: Measurements):
         self._cells = wanted.cells
+        self._measured = measured
         runs = itertools.chain.from_iterable(cell.runs for cell in wanted.cells.values())
         self._there = {run.digest: there[run.digest] for run in runs if run.digest in there}
         if not self._there:
@@ -228,7 +238,10 @@ class _Results:
         entry = replace(entry, mode=cell.shown.mode)
         known = [self._there[run.digest] for run in cell.runs if run.digest in self._there]
         runs = tuple(self._runs[run.folder] for run in known if run.is_finished)
-        values = {run.seed: _value(run, cell.metric) for run in runs}
+        if cell.measurements:
+            entry, values = self._measured_of(cell, entry)
+        else:
+            values = {run.seed: _value(run, cell.metric) for run in runs}
         by_seed = {
             seed: place.scale * cell.shown.scaled(value)
             for seed, value in values.items()
@@ -239,25 +252,36 @@ class _Results:
             others = [self._runs[run.folder] for run in known]
             reasons = {f"{run.status}: {run.reason or 'no value yet'}": None for run in others}
             return replace(entry, missing="; ".join(reasons) or cell.reason)
-        row = next(row for row in self._report.rows if runs[0] in row.runs)
+        rows = [row for row in self._report.rows if runs[0] in row.runs] if runs else []
+        besides = [beside for row in rows for beside in self._report.beside[row]]
+        reasons = ["; ".join(one.reasons) for one in besides if one.published.table in conditions]
         differs = entry.differs
         if entry.printed and not differs:
-            found = [
-                "; ".join(beside.reasons)
-                for beside in self._report.beside[row]
-                if beside.published.table in conditions
-            ]
-            differs = found[0] if found else f"conditions of {entry.printed.table} unknown"
-        is_whole = spread.count == len(cell.runs)
+            differs = [*reasons, f"conditions of {entry.printed.table} unknown"][0]
+        wanted = len(cell.measurements or cell.runs)
         return replace(
             entry,
             spread=spread,
             by_seed=by_seed,
             differs=differs,
-            unfinished="" if is_whole else f"{spread.count} of {len(cell.runs)} seeds",
-            is_stand_in=row.is_stand_in,
+            unfinished="" if spread.count == wanted else f"{spread.count} of {wanted} seeds",
+            is_stand_in=entry.is_stand_in or any(row.is_stand_in for row in rows),
             runs=runs,
         )
+
+    def _measured_of(self, cell: CellRuns, entry: Entry) -> tuple[Entry, dict[int, float | None]]:
+        """Values of a cell by seed, and an entry with the files that say them."""
+        values: dict[int, float | None] = {}
+        for wanted in cell.measurements:
+            if measured := self._measured.find(wanted):
+                of_layers = dict(enumerate(measured.values.get(cell.metric, ()), 1))
+                values[wanted.run.experiment.train.seed] = of_layers.get(cell.layer or 1)
+                entry = replace(
+                    entry,
+                    sources=(*entry.sources, self._measured.source(wanted)),
+                    is_stand_in=any("stand-in" in note for note in measured.notes),
+                )
+        return entry, values
 
 
 def _value(run: ReportedRun, metric: str) -> float | None:
