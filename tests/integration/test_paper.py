@@ -236,6 +236,7 @@ def test_what_is_measured_of_a_trained_model_stands_in_a_table(place: Path, caps
     [
         ("transfer: {mixer: softmax}}", "transfer: {mixer: sofmax}}", "label 'sofmax'"),
         ("token_similarity, layer: 1", "token_similarity", "layer: "),
+        ("metric: gain_ratio", "untrained: true, metric: gain_ratio", "untrained: has no effect"),
         ("output_error, digits: 4}", "token_similarity, layer: 1}", "no metric 'token_similarity'"),
         ("metric: gain_ratio", "metric: output_error", "no metric 'output_error'"),
         ('"2": {', "second: {", "tables.layers.chart: "),

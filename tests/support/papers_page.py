@@ -30,8 +30,10 @@ SOURCES = {"agf": "wi2025agf", "cur": "francois2025cur", "mdfwa": "kiruluta2025m
 """Pages, and what the published table calls their papers."""
 
 BEGIN = "\n## Rows beside the printed numbers\n"
-SMALLER = ("-small", "-smoke")
-"""Endings of recipes that are no paper's experiment, but a smaller one like it."""
+APART = ("-small", "-smoke", "-swaps")
+"""Endings of recipes that are no paper's experiment: a smaller one like it, or one whose mixers get
+weights instead of training.
+"""
 
 NOT_HELD = {
     "the path, the label and the version of a file": (
@@ -155,7 +157,7 @@ def _read_twice() -> str:
 
 
 def _names() -> list[str]:
-    return sorted(name for name in recipes() if not name.endswith(SMALLER))
+    return sorted(name for name in recipes() if not name.endswith(APART))
 
 
 def _rows(source: str) -> Iterator[str]:

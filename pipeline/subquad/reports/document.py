@@ -153,4 +153,5 @@ class ReportDocument:
     @property
     def charts(self) -> tuple[Chart, ...]:
         """Those of all sections."""
-        return tuple(chart for section in self.sections for chart in section.charts)
+        sections = (*self.overview, *self.sections)
+        return tuple(chart for section in sections for chart in section.charts)

@@ -105,9 +105,8 @@ def build(
 def _rendered(name: str, document: ReportDocument) -> dict[str, bytes]:
     """A table and its picture by the names of their files."""
     files = {f"table-{name}.{kind}": text(document).encode() for kind, text in FORMATS.items()}
-    for section in document.overview:
-        for chart in section.charts:
-            files |= {f"chart-{name}.{kind}": chart.saved(kind) for kind in ("svg", "pdf")}
+    for chart in document.charts:
+        files |= {f"chart-{name}.{kind}": chart.saved(kind) for kind in ("svg", "pdf")}
     return files
 
 

@@ -245,7 +245,7 @@ class _Results:
         by_seed = {
             seed: place.scale * cell.shown.scaled(value)
             for seed, value in values.items()
-            if value is not None
+            if value is not None and not math.isnan(value)
         }
         spread = Spread.of(by_seed.values())
         if spread is None:

@@ -88,7 +88,7 @@ def make_missing(
     target: str, tables: str | None, size: Size, where: dict[str, Any], *, dry_run: bool
 ) -> dict[str, str]:
     """Say what missing runs cost, train them, and measure what is measured of them. Returns what
-    could not be done, by study or file.
+    could not be done, by name.
 
     Args:
         where: see `Session`.

@@ -5,6 +5,7 @@ measurement, which is made once.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +15,7 @@ from subquad.errors import PluginError, UserError
 from subquad.experiment import Run
 from subquad.output.terminal import print_line
 from subquad.record.files import find_file, read_bytes, write_file
-from subquad.record.models import File
+from subquad.record.models import File, Number
 from subquad.record.names import RESULT
 from subquad.security.disk import make_folder
 from subquad_tools.paper.runs import Measurement, OnDisk
@@ -38,7 +39,7 @@ class KeptMeasurement(File):
     FILE = ""
     format: Literal[1] = 1
     weights: str
-    values: dict[str, list[float]]
+    values: dict[str, list[Number]]
     notes: tuple[str, ...]
 
 
@@ -67,7 +68,7 @@ class Measurements:
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def make(self, wanted: Iterable[Measurement]) -> dict[str, str]:
-        """Make those that can be made and are not. Returns what could not be done, by file."""
+        """Make those that can be made and are not. Returns what could not be done."""
         failed: dict[str, str] = {}
         for name, measurement in {_file(one): one for one in wanted}.items():
             weights = self._weights(measurement)
@@ -77,10 +78,10 @@ class Measurements:
             try:
                 found = self._measured(measurement, weights)
             except (UserError, PluginError) as error:
-                failed[name] = str(error)
+                failed[measurement.words] = str(error)
             else:
                 write_file(self._folder, found, name)
-                print_line(f"measured {name}")
+                print_line(f"measured {measurement.words}")
         return failed
 
     def _weights(self, wanted: Measurement) -> str | None:
@@ -123,7 +124,8 @@ def _diagnosed(trained: Trained, weights: str) -> KeptMeasurement:
     from subquad_tools.diagnose.command import passport_of
 
     passport = passport_of(trained)
-    ratios = [operator.response[-1] / operator.response[0] for operator in passport.operators]
+    gains = [(operator.response[0], operator.response[-1]) for operator in passport.operators]
+    ratios = [at_pi / at_zero if at_zero else math.nan for at_zero, at_pi in gains]
     return KeptMeasurement(
         weights=weights,
         values={"gain_ratio": ratios, "token_similarity": list(passport.similarity[1:])},

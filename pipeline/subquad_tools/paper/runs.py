@@ -63,6 +63,14 @@ class Measurement:
     other: Run | None = None
     untrained: bool = False
 
+    @property
+    def words(self) -> str:
+        """What it is called in messages."""
+        if self.other is None:
+            return f"layers of {self.run.label}"
+        when = "before" if self.untrained else "after"
+        return f"{self.other.label} with the weights of {self.run.label} {when} training"
+
 
 @dataclass(frozen=True)
 class CellRuns:
@@ -153,18 +161,22 @@ class Wanted:
         layer = line.layer or place.layer
         declared = {**MEASURED, **DIAGNOSED, **runs[0].goal.reports}
         measurements = ()
+        untrained = line.untrained or place.untrained
+        if untrained and not transfer:
+            raise at.wrong("untrained: has no effect without transfer")
         if transfer:
             declared = {**TRANSFERRED, **runs[0].goal.reports}
-            untrained = line.untrained or place.untrained
             givers = self._labelled(name, row, column, transfer)
             pairs = [(giver, run) for giver in givers for run in runs if _fits(giver, run)]
-            if not pairs:
+            if givers and not pairs:
                 raise at.wrong("transfer: names no run that differs in its mixers alone")
             measurements = tuple(Measurement(giver, run, untrained) for giver, run in pairs)
             runs = [] if untrained else [giver for giver, _ in pairs]
         elif metric in DIAGNOSED:
             measurements = tuple(map(Measurement, runs))
         refuse_unknown(metric, declared, "metric", at)
+        if not runs and not measurements:
+            return replace(cell, reason=f"no run with its weights at --size {self.size}")
         if (metric in DIAGNOSED) != bool(layer):
             raise at.wrong(f"layer: {', '.join(DIAGNOSED)} need one, and nothing else has any")
         return CellRuns(metric, metric_of(declared, metric), layer, tuple(runs), measurements)

@@ -66,7 +66,7 @@ def _charts(grid: Grid) -> Iterator[LineChart]:
         if there:
             lines.append(Line(row, colour, there, style="line" if is_lines else "full marks"))
     if lines:
-        yield LineChart(table.title, *table.axes, tuple(lines))
+        yield LineChart(f"{grid.paper}: {grid.name}", *table.axes, tuple(lines))
 
 
 _Cells = Mapping[Key, tuple[str, list[str], Sign | None]]
@@ -132,4 +132,5 @@ def _sentences(grid: Grid, only_published: bool) -> Iterator[str]:
         for entry in entries.values()
         if entry.printed and entry.is_comparable
     ]
-    yield f"{near_published(gaps, grid.table.tolerance)}."
+    if any(entry.printed for entry in entries.values()):
+        yield f"{near_published(gaps, grid.table.tolerance)}."
