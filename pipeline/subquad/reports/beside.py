@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from subquad.reports.model import TableRow
 from subquad.reports.published import (
     Beside,
     Conditions,
@@ -14,6 +13,7 @@ from subquad.reports.published import (
     Varied,
     published_tables,
 )
+from subquad.reports.rows import TableRow
 from subquad.reports.text import Values
 
 _SELECTION = {

@@ -16,8 +16,9 @@ import pandas as pd
 
 from subquad.errors import RunError
 from subquad.record.metrics import read_records
+from subquad.reports.curves import Curve
 from subquad.reports.drawing import BASELINE_COLOUR, COLOURS, Line, LineChart, Point
-from subquad.reports.model import Curve, Report
+from subquad.reports.reading import Report
 from subquad.reports.text import in_order
 
 _MAX_POINTS = 240

@@ -10,17 +10,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import inf, isclose
+from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from subquad.errors import DataError
+from subquad.output.terminal import DASH
 from subquad.record.files import read_bytes
 from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
-from subquad.reports.model import Comparison, TableRow
 from subquad.reports.reported_run import ReportedRun, unequal, varying, with_alternative
+from subquad.reports.rows import TableRow
 from subquad.reports.text import grouped
 from subquad.security.limits import check_safetensors
 
@@ -42,8 +44,53 @@ _CHOSEN_ON_TEST = (
 )
 _OTHER_SAMPLES = "the test samples differ between the runs"
 
+_ALPHA = 0.05
+
 _Pair = tuple[TableRow, TableRow]
 """Two rows that are compared, first minus second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two rows, first minus second.
+
+    Attributes:
+        estimate: None where nothing can be said.
+        seeds: seeds behind the estimate.
+        basis: what the estimate is about: new ones of these.
+        notes: what limits the comparison.
+        adjusted: the p-value after Holm's correction over the pairs of one data set and protocol.
+    """
+
+    first: TableRow
+    second: TableRow
+    estimate: stats.Estimate | None
+    seeds: int
+    basis: Literal["test samples and seeds", "test samples", "seeds", "none"]
+    notes: tuple[str, ...]
+    adjusted: float | None = None
+
+    @property
+    def verdict(self) -> Literal["distinguishable", "not distinguishable", "not enough seeds"]:
+        """Distinguishable only if the interval excludes 0 and the adjusted p is below 0.05."""
+        if self.estimate is None or self.adjusted is None:
+            return "not enough seeds"
+        is_clear = self.estimate.low > 0 or self.estimate.high < 0
+        return "distinguishable" if is_clear and self.adjusted < _ALPHA else "not distinguishable"
+
+    @property
+    def estimate_texts(self) -> tuple[str, str]:
+        """Difference and interval: `27.3`, `[24.1, 30.5]`."""
+        if self.estimate is None:
+            return DASH, DASH
+        metric = self.first.compared
+        interval = metric.interval(self.estimate.low, self.estimate.high)
+        return metric.points(self.estimate.difference), interval
+
+    @property
+    def unequal(self) -> str:
+        """How what was spent on the settings of the two differs; "" where it does not."""
+        return unequal(self.first.tuning, self.second.tuning)
 
 
 class _Unpaired(Exception):

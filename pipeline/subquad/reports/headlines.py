@@ -10,7 +10,8 @@ from itertools import groupby
 from math import hypot, sqrt
 
 from subquad.reports import stats
-from subquad.reports.model import Comparison, Reference, TableRow
+from subquad.reports.compare import Comparison
+from subquad.reports.rows import Reference, TableRow
 from subquad.reports.text import Spread, grouped
 
 _PLACES = {

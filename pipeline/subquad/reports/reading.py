@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,52 @@ from subquad.record.models import (
     SearchSummary,
 )
 from subquad.record.names import EXPERIMENT, FINAL, RESULT, SEARCH, STUDY
-from subquad.reports.beside import printed_values, published_beside
-from subquad.reports.compare import compare_rows, compare_values
-from subquad.reports.curves import curve_sentence, varied_rows
+from subquad.reports.beside import published_beside
+from subquad.reports.compare import Comparison, compare_rows
+from subquad.reports.curves import Curve, make_curves
 from subquad.reports.headlines import make_headlines
-from subquad.reports.means import make_means, make_rankings
-from subquad.reports.model import Curve, Report, TableRow
+from subquad.reports.means import Mean, Ranking, make_means, make_rankings
+from subquad.reports.published import Beside
 from subquad.reports.reported_run import ReportedRun, Tuning, printable
-from subquad.reports.rows import make_examples, make_references, make_rows
+from subquad.reports.rows import Reference, TableRow, make_examples, make_references, make_rows
 from subquad.reports.text import Values
 
 _FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report.
+
+    Attributes:
+        rows: the table.
+        comparisons: pairs of rows.
+        references: rows of guesses without a model.
+        means: over data sets.
+        rankings: of mixers over data sets.
+        curves: settings that take several values with all others the same.
+        headlines: a sentence for each data set and protocol, and one against its best reference
+            score.
+        examples: what each row wrote for samples, as in JSON.
+        runs: every run, in the order read.
+        beside: published rows of each row: those that change the same setting to its value, else
+            the main tables'.
+        baseline: label of the mixer that others are held against; "" where there is none.
+        match: what a study among them made alike for all mixers; "" where nothing.
+    """
+
+    rows: tuple[TableRow, ...]
+    comparisons: tuple[Comparison, ...]
+    references: tuple[Reference, ...]
+    means: tuple[Mean, ...]
+    rankings: tuple[Ranking, ...]
+    curves: tuple[Curve, ...]
+    headlines: tuple[str, ...]
+    examples: tuple[Values, ...]
+    runs: tuple[ReportedRun, ...]
+    beside: Mapping[TableRow, Sequence[Beside]]
+    baseline: str
+    match: str = ""
 
 
 def read_report(
@@ -56,7 +91,7 @@ def read_report(
     runs = reported_runs(folders, search)
     rows = make_rows(runs)
     baseline = printable(_study_value(runs, "baseline") if baseline is None else baseline)
-    curves = tuple(_curves(rows))
+    curves = tuple(make_curves(rows))
     references = tuple(make_references(rows))
     varied = {row for curve in curves for row in curve.rows}
     comparisons = compare_rows(rows, baseline, apart=varied)
@@ -79,19 +114,6 @@ def read_report(
         baseline=baseline,
         match=_study_value(runs, "match"),
     )
-
-
-def _curves(rows: Sequence[TableRow]) -> Iterator[Curve]:
-    for key, at, members in varied_rows(rows):
-        curve = Curve(
-            key=key,
-            rows=members,
-            at=at,
-            comparisons=tuple(compare_values(members, key)),
-            beside={row: published_beside(row, key) for row in members},
-            printed=[(value, row) for value, row, *_ in printed_values(members[0], key)],
-        )
-        yield replace(curve, sentence=curve_sentence(curve))
 
 
 def _study_value(runs: Iterable[ReportedRun], key: str) -> str:

@@ -23,6 +23,7 @@ from subquad.plugin.metric import Metric
 from subquad.record.files import flatten, read_bytes
 from subquad.record.models import DATASET, Environment, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
+from subquad.reports.text import Setting
 
 _ORIGIN = (
     *("experiment", "reason", "steps", "seconds", "attempts", "skipped_steps", "workers"),
@@ -188,6 +189,10 @@ class ReportedRun(Result):
         if source is not None:
             found["mixer.source"], _, _ = source.name.partition("-")
         return found
+
+    def at(self, keys: Iterable[str]) -> Setting:
+        """What some settings are in it."""
+        return tuple((key, self.settings.get(key, "none")) for key in keys)
 
     def state(self, *, is_counted: bool) -> tuple[str, str | None]:
         """What became of it, and why. `is_counted`: whether its row's mean has it."""

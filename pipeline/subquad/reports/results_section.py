@@ -9,8 +9,9 @@ from itertools import groupby
 from subquad.output.terminal import DASH, duration
 from subquad.plugin.metric import Metric
 from subquad.reports.document import Section, Table
-from subquad.reports.model import Reference, Report, TableLine, TableRow, meanings
 from subquad.reports.published import Beside, published_faults
+from subquad.reports.reading import Report
+from subquad.reports.rows import Reference, TableLine, TableRow, meanings
 from subquad.reports.text import Ends, Spread, grouped, score_text
 
 _REFERENCE_MEANING = "a guess without a trained model, learned on TRAIN or not at all"

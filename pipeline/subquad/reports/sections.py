@@ -8,13 +8,14 @@ from itertools import chain
 from subquad.errors import and_more
 from subquad.output.terminal import DASH
 from subquad.reports.charts import curve_chart, training_charts
-from subquad.reports.compare import METHOD
-from subquad.reports.curves import CURVE_NOTE
+from subquad.reports.compare import METHOD, Comparison
+from subquad.reports.curves import CURVE_NOTE, Curve
 from subquad.reports.document import ReportDocument, Section, Table
 from subquad.reports.drawing import RankChart
-from subquad.reports.model import Comparison, Curve, Mean, Report
+from subquad.reports.means import Mean
 from subquad.reports.overview import overview
 from subquad.reports.published import source_title
+from subquad.reports.reading import Report
 from subquad.reports.results_section import in_short, line_names, line_score, results_section
 from subquad.reports.text import Values, grouped, p_text, score_text
 from subquad.reports.values import report_values
@@ -114,23 +115,21 @@ def _shortened(text: str) -> str:
 
 
 def _means(report: Report) -> Section:
-    metrics = {mean.first.compared.with_unit for mean in report.means}
+    metrics = {mean.compared.with_unit for mean in report.means}
     score = f"mean test {metrics.pop()}" if len(metrics) == 1 else "mean test score"
     ranks = {
-        (ranking.protocol, ranking.metric, mixer, ranking.datasets): f"{rank:.2f}"
+        mean: f"{rank:.2f}"
         for ranking in report.rankings
-        for mixer, rank in zip(ranking.mixers, ranking.ranks, strict=True)
+        for mean, rank in zip(ranking.means, ranking.ranks, strict=True)
     }
     cells = [
         {
             "data sets": _over(mean),
             "mixer": mean.name,
-            "protocol": mean.first.protocol,
+            "protocol": mean.protocol,
             "seeds": str(mean.score.count or DASH),
-            score: score_text(mean.first.compared, mean.score),
-            "mean rank": ranks.get(
-                (mean.first.protocol, mean.first.metric, mean.name, mean.datasets), DASH
-            ),
+            score: score_text(mean.compared, mean.score),
+            "mean rank": ranks.get(mean, DASH),
         }
         for mean in report.means
     ]
@@ -165,11 +164,11 @@ def _over_datasets(report: Report) -> Section:
     """One line per pair of mixers."""
     cells = [
         {
-            "pair": f"{pair.first} − {pair.second}",
-            "protocol": ranking.protocol,
-            "data sets": str(len(ranking.datasets)),
+            "pair": f"{pair.first.name} − {pair.second.name}",
+            "protocol": pair.first.protocol,
+            "data sets": str(len(pair.first.lines)),
             "better on": "{} : {}".format(*pair.wins),
-            "mean difference": ranking.compared.points(pair.difference),
+            "mean difference": pair.first.compared.points(pair.difference),
             "p": p_text(pair.chance.p_value),
             "p (Holm)": p_text(pair.adjusted),
             "verdict": pair.verdict,

@@ -17,12 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial, sqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
-
-from subquad.plugin.metric import Metric
 
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
@@ -219,63 +217,6 @@ class Chance:
         if self.counted:
             return f"counted over all {self.arrangements:,} arrangements"
         return f"from {self.arrangements:,} drawn arrangements"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedPair:
-    """Two mixers over data sets, first minus second.
-
-    Attributes:
-        difference: mean over the data sets.
-        wins: data sets on which the first is better, and the second.
-        chance: Wilcoxon's.
-        adjusted: after Holm's correction.
-        unequal: data sets on which what was spent on the settings of the two differs.
-    """
-
-    first: str
-    second: str
-    difference: float
-    wins: tuple[int, int]
-    chance: Chance
-    adjusted: float
-    verdict: Literal["distinguishable", "not distinguishable", "too few data sets"]
-    unequal: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """Mixers that have a score on every data set of a protocol.
-
-    Attributes:
-        compared: how the metric is called and printed.
-        mixers: the best mean rank first.
-        ranks: mean rank of each; 1 is best.
-        friedman: chance of no difference between them, None for two mixers, which are a pair.
-        critical: Nemenyi's critical difference of mean ranks.
-        least_p: the least p-value of a pair that so many data sets allow.
-        least_p_holm: the same after Holm's correction.
-        sentence: what the tests say, and what so few data sets can say at all.
-    """
-
-    protocol: str
-    metric: str
-    compared: Metric
-    datasets: tuple[str, ...]
-    mixers: tuple[str, ...]
-    ranks: tuple[float, ...]
-    friedman: Chance | None
-    critical: float
-    sentence: str
-    least_p: float
-    least_p_holm: float
-    pairs: tuple[RankedPair, ...]
-
-    @property
-    def title(self) -> str:
-        """`Mean ranks over 5 data sets (honest): accuracy`."""
-        over = f"{len(self.datasets)} data sets ({self.protocol})"
-        return f"Mean ranks over {over}: {self.compared.label}"
 
 
 def friedman(ranks: np.ndarray) -> Chance:
