@@ -101,10 +101,11 @@ class Curve:
         metric = self.rows[0].compared
         low, at_low = min(scored, key=lambda mean: mean[0].mean)
         high, at_high = max(scored, key=lambda mean: mean[0].mean)
-        ends = f"{metric.number(low.mean)} ({self.value(at_low)})"
-        ends += f" to {metric.number(high.mean)} ({self.value(at_high)})"
-        gap = metric.points(high.mean - low.mean)
-        span = f"means from {ends}, {gap} {metric.points_word} apart"
+        span = (
+            f"means from {metric.number(low.mean)} ({self.value(at_low)}) to "
+            f"{metric.number(high.mean)} ({self.value(at_high)}), "
+            f"{metric.points(high.mean - low.mean)} {metric.points_word} apart"
+        )
         # seeds' variances, pooled
         variances = [score.std**2 / score.count for score, _ in scored if score.std is not None]
         count = len(scored)
@@ -121,11 +122,11 @@ class Curve:
         clear = [pair for pair in tested if pair.verdict == "distinguishable"]
         if not clear:
             least = min(pair.adjusted or 0.0 for pair in tested)
-            correction = f"(least p after Holm's correction: {least:.2f})"
-            return f"no two values are distinguishable {correction}"
+            correction = f"least p after Holm's correction: {least:.2f}"
+            return f"no two values are distinguishable ({correction})"
         largest = max(clear, key=lambda pair: abs(pair.estimate.difference if pair.estimate else 0))
-        gap = f"{self.value(largest.first)} − {self.value(largest.second)}"
         count = f"{len(clear)} of {quantity(len(tested), 'pair')}"
+        gap = f"{self.value(largest.first)} − {self.value(largest.second)}"
         return f"distinguishable: {count}, the largest {gap}: {' '.join(largest.estimate_texts)}"
 
 

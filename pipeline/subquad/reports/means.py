@@ -43,8 +43,7 @@ class Mean(TableLine):
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is a guess without a model."""
-        return isinstance(self.lines[0], Reference)
+        return self.lines[0].is_reference
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -104,8 +103,8 @@ class Ranking:
     def title(self) -> str:
         """`Mean ranks over 5 data sets (honest): accuracy`."""
         first = self.means[0]
-        over = f"{len(first.lines)} data sets ({first.protocol})"
-        return f"Mean ranks over {over}: {first.compared.label}"
+        datasets = f"{len(first.lines)} data sets ({first.protocol})"
+        return f"Mean ranks over {datasets}: {first.compared.label}"
 
     @property
     def sentence(self) -> str:
@@ -124,8 +123,8 @@ class Ranking:
         if self.least_p_holm >= _ALPHA:
             needed = 1 + ceil(log2(len(self.pairs) / _ALPHA))
             bound = f"no p is below {p_text(self.least_p_holm)} after Holm's correction"
-            told = f"too few data sets to tell any pair of mixers apart: {bound}; it takes {needed}"
-            parts.append(told)
+            parts.append("too few data sets to tell any pair of mixers apart: " + bound)
+            parts.append(f"it takes {needed}")
         else:
             parts.append(", ".join(clear) or "no two mixers are distinguishable over data sets")
         if any(pair.unequal for pair in self.pairs):
@@ -142,9 +141,11 @@ def make_means(rows: Sequence[TableRow], references: Sequence[Reference]) -> Ite
     """
     blocks = grouped((*rows, *references), lambda line: (line.protocol, line.metric))
     for lines in blocks.values():
-        names = _datasets([line for line in lines if isinstance(line, TableRow)])
-        groups = grouped(lines, lambda line: (type(line), getattr(line, "key", line.label))).items()
-        guessed = [_datasets(members) for (kind, _), members in groups if kind is Reference]
+        names = _datasets([line for line in lines if not line.is_reference])
+        groups = grouped(
+            lines, lambda line: (line.is_reference, getattr(line, "key", line.label))
+        ).items()
+        guessed = [_datasets(members) for (is_reference, _), members in groups if is_reference]
         for datasets in dict.fromkeys((names, *guessed)):
             means = [_mean(datasets, names, members) for _, members in groups]
             block = list(filter(None, means))
@@ -173,7 +174,7 @@ def _mean(
     return Mean(
         dataset=AVERAGE,
         protocol=first.protocol,
-        label=first.name if isinstance(first, Reference) else first.label,
+        label=first.name if first.is_reference else first.label,
         metric=first.metric,
         runs=tuple(chain.from_iterable(line.runs for line in lines)),
         counted=tuple(chain.from_iterable(line.counted for line in lines)),
@@ -213,17 +214,18 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
         signs = np.sign(gap.round(9)).tolist()
         verdict = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
         both = zip(first.lines, second.lines, strict=True)
-        pair = RankedPair(
-            first=first,
-            second=second,
-            difference=float((scores[place] - scores[other]).mean()),
-            wins=(signs.count(1), signs.count(-1)),
-            chance=chance,
-            adjusted=adjusted,
-            unequal=tuple(mine.dataset for mine, its in both if unequal(mine.tuning, its.tuning)),
-            verdict=verdict if least_p_holm < _ALPHA else "too few data sets",
+        ranked.append(
+            RankedPair(
+                first=first,
+                second=second,
+                difference=float((scores[place] - scores[other]).mean()),
+                wins=(signs.count(1), signs.count(-1)),
+                chance=chance,
+                adjusted=adjusted,
+                unequal=tuple(own.dataset for own, its in both if unequal(own.tuning, its.tuning)),
+                verdict=verdict if least_p_holm < _ALPHA else "too few data sets",
+            )
         )
-        ranked.append(pair)
     return Ranking(
         means=tuple(members[place] for place in order),
         ranks=tuple(mean_ranks[order].tolist()),

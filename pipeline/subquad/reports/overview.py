@@ -15,11 +15,11 @@ import pandas as pd
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.means import AVERAGE, Mean
+from subquad.reports.means import AVERAGE
 from subquad.reports.reading import Report
-from subquad.reports.rows import Reference, TableRow, meanings
+from subquad.reports.rows import TableRow, meanings
 from subquad.reports.stats import why_alike
-from subquad.reports.text import near_published, score_text
+from subquad.reports.text import grouped, near_published, score_text
 
 _Frame = Any
 """A frame of pandas, whose types do not say what is in its columns."""
@@ -67,23 +67,20 @@ def _scores(report: Report) -> _Frame:
     averages = [mean for mean in report.means if not mean.others]
     for line in (*report.rows, *report.references, *averages):
         text = score_text(line.compared, line.score)
-        is_guess = isinstance(line, Reference) or (isinstance(line, Mean) and line.is_reference)
-        apart = is_guess
+        if isinstance(line, TableRow) and not line.score:
+            text = line.status(reasons=False)
+        apart = line.is_reference
         if isinstance(line, TableRow):
             apart = line.is_called(report.baseline)
-            text = text if line.score else line.status(reasons=False)
-        judged = None if is_guess or line.is_stand_in or not line.score else line.score.mean
+        judged = (
+            None if line.is_reference or line.is_stand_in or not line.score else line.score.mean
+        )
         about = (line.protocol, line.metric, line.dataset, line.name)
         rows.append((*about, line, text, judged, apart))
     scores: _Frame = pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
-    compared = (report, *report.curves)
-    pairs = {
-        frozenset((pair.first, pair.second)): pair
-        for pair in chain(
-            chain.from_iterable(part.comparisons for part in compared),
-            chain.from_iterable(ranking.pairs for ranking in report.rankings),
-        )
-    }
+    own = [part.comparisons for part in (report, *report.curves)]
+    over = [ranking.pairs for ranking in report.rankings]
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in chain(*own, *over)}
     scores[["sign", "pair"]] = None
     for _, column in scores.groupby(["protocol", "metric", "dataset"]):
         judged = column["judged"].dropna().round(9)  # sums of floats
@@ -104,16 +101,15 @@ def _table(block: _Frame) -> Table:
     datasets = list(block["dataset"].unique())
     # rows of one name are lines of their own
     copies = block.groupby(["dataset", "name"]).cumcount()
-    wide = block.assign(number=copies).set_index(["name", "number", "dataset"])
-    lines = wide["text"].unstack(sort=False)[datasets].fillna(DASH)
-    signs = wide["sign"].unstack(sort=False)[datasets].fillna("").to_numpy()
-    apart = wide["apart"].groupby(["name", "number"], sort=False).any()
+    wide = block.assign(number=copies).set_index(["name", "number", "dataset"]).unstack(sort=False)
+    lines = wide["text"][datasets].fillna(DASH)
+    signs = wide["sign"][datasets].fillna("").to_numpy()
     names = ["average" if dataset == AVERAGE else dataset for dataset in datasets]
     return Table(
         columns=("mixer", *names),
         lines=tuple((name, *texts) for (name, _), *texts in lines.itertuples()),
         numeric=names,
-        apart=apart.to_numpy().nonzero()[0].tolist(),
+        apart=wide["apart"].eq(True).any(axis=1).to_numpy().nonzero()[0].tolist(),
         signs={(line, place + 1): sign for (line, place), sign in np.ndenumerate(signs) if sign},
         aside="the baseline, and guesses without a trained model",
     )
@@ -137,9 +133,9 @@ def _compared(report: Report) -> str:
     rows = report.rows
     mixers = quantity(len({row.label for row in rows}), "mixer")
     datasets = quantity(len({row.dataset for row in rows}), "data set")
-    seeds = [len(row.seeds) for row in rows]
-    least = "" if min(seeds) == max(seeds) else f"{min(seeds)} to "
-    words = f"{mixers} on {datasets}, {least}{quantity(max(seeds), 'seed')} each"
+    seeds = sorted({len(row.seeds) for row in rows})
+    least = f"{seeds[0]} to " if len(seeds) > 1 else ""
+    words = f"{mixers} on {datasets}, {least}{quantity(seeds[-1], 'seed')} each"
     if report.baseline:
         is_there = any(row.is_called(report.baseline) for row in rows)
         words += f", {'' if is_there else 'no row of the '}baseline {report.baseline}"
@@ -148,15 +144,13 @@ def _compared(report: Report) -> str:
 
 def _verdicts(scores: _Frame) -> Iterator[str]:
     """A sentence for all data sets of one verdict, those of most data sets first."""
-    said: dict[str, list[str]] = {}
     datasets = scores[scores["dataset"] != AVERAGE]
-    for (_, _, dataset), column in datasets.groupby(["protocol", "metric", "dataset"], sort=False):
-        said.setdefault(_verdict(column), []).append(str(dataset))
+    columns = datasets.groupby(["protocol", "metric", "dataset"], sort=False)
+    said = grouped(columns, lambda column: _verdict(column[1]))
     groups = sorted(said.items(), key=lambda group: -len(group[1]))
-    for verdict, names in groups[:_MOST_VERDICTS]:
-        yield f"{', '.join(names)}: {verdict}."
-    left = sum(len(names) for _, names in groups[_MOST_VERDICTS:])
-    if left:
+    for verdict, told in groups[:_MOST_VERDICTS]:
+        yield f"{', '.join(dataset for (*_, dataset), _ in told)}: {verdict}."
+    if left := sum(len(told) for _, told in groups[_MOST_VERDICTS:]):
         yield f"The other {quantity(left, 'data set')}: see the signs in the table."
 
 

@@ -73,6 +73,11 @@ class TableLine:
         return self.label
 
     @property
+    def is_reference(self) -> bool:
+        """Whether it is a guess without a model."""
+        return False
+
+    @property
     def tuning(self) -> Tuning | None:
         """What was spent on its settings; None where it is not of a search."""
         return None
@@ -80,6 +85,11 @@ class TableLine:
     def tested(self, metric: str) -> Spread | None:
         """A metric of the test split."""
         return Spread.of(run.score(metric) for run in self.counted)
+
+    @property
+    def besides(self) -> dict[str, Spread | None]:
+        """Other metrics of the test split that are shown, by name."""
+        return {name: self.tested(name) for name in self.first.tested[1:]}
 
     def interval(self, metric: str) -> Ends | None:
         """A metric's 95 % interval over the test samples, means over the seeds."""
@@ -127,16 +137,11 @@ class TableRow(TableLine):
     @property
     def protocol_label(self) -> str:
         """What the protocol means, by the run that opened the test split most often."""
-        return max(self.runs, key=lambda run: run.openings).protocol_meaning
+        return max(self.runs, key=lambda run: run.openings).protocol_label or self.protocol
 
     def measured(self, name: str) -> Spread | None:
         """An attribute of the counted runs, such as `seconds`."""
         return Spread.of(getattr(run, name) for run in self.counted)
-
-    @property
-    def besides(self) -> dict[str, Spread | None]:
-        """Other metrics of the test split that are shown, by name."""
-        return {name: self.tested(name) for name in self.first.tested[1:]}
 
     @property
     def last_score(self) -> Spread | None:
@@ -227,6 +232,10 @@ class Reference(TableLine):
         return super().interval(metric)
 
     @property
+    def is_reference(self) -> bool:
+        return True
+
+    @property
     def reach(self) -> Ends:
         """The interval; the value twice where there is none."""
         return self.interval(self.metric) or (self.value, self.value)
@@ -294,7 +303,7 @@ def _row(setting: Setting, runs: Sequence[ReportedRun]) -> TableRow:
         if run.score(run.compared) is not None
     }
     counted = tuple(newest[seed] for seed in sorted(newest))
-    first = next((run for run in runs if run.has_result), runs[0])
+    first = next((run for run in runs if run.status not in ("unfinished", "damaged")), runs[0])
     return TableRow(
         dataset=first.data_label,
         label=first.label,

@@ -57,16 +57,12 @@ def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Ke
     return groups
 
 
-def score_text(metric: Metric, value: Spread | float | None) -> str:
+def score_text(metric: Metric, value: Spread | None) -> str:
     """`98.56 ± 0.16`, without the unit; without ± for one value."""
     if value is None:
         return DASH
-    if not isinstance(value, Spread):
-        return metric.number(value)
     mean = metric.number(value.mean)
-    if value.std is None:
-        return mean
-    return f"{mean} ± {metric.number(value.std)}"
+    return mean if value.std is None else f"{mean} ± {metric.number(value.std)}"
 
 
 def p_text(p_value: float) -> str:

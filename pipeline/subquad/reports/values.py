@@ -62,8 +62,8 @@ def _plain(value: Any) -> Any:
 
 def _picked(thing: Any, *names: str, **others: str) -> Values:
     """Attributes by their names; `others` have another name there, `first.name`."""
-    paths = {**others, **dict(zip(names, names, strict=True))}
-    return {name: attrgetter(path)(thing) for name, path in paths.items()}
+    others |= dict(zip(names, names, strict=True))
+    return {name: attrgetter(path)(thing) for name, path in others.items()}
 
 
 def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
