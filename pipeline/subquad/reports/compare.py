@@ -17,7 +17,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from subquad.errors import DataError
-from subquad.output.terminal import DASH
 from subquad.record.files import read_bytes
 from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
@@ -82,7 +81,7 @@ class Comparison:
     def estimate_texts(self) -> tuple[str, str]:
         """Difference and interval: `27.3`, `[24.1, 30.5]`."""
         if self.estimate is None:
-            return DASH, DASH
+            return "", ""
         estimate = self.estimate
         metric = self.first.compared
         return metric.points(estimate.difference), metric.interval(estimate.low, estimate.high)

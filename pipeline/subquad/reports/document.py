@@ -90,10 +90,10 @@ class Table:
         numeric: Collection[str],
         apart: Collection[int] = (),
     ) -> Table:
-        """From cells by column, in the first row's order; columns that no row fills are left
-        out.
+        """From cells by column, in the first row's order; empty ones are dashes, and columns that
+        no row fills are left out.
         """
-        columns = {name: [row.get(name, DASH) for row in rows] for name in rows[0]}
+        columns = {name: [row.get(name) or DASH for row in rows] for name in rows[0]}
         filled = {name: cells for name, cells in columns.items() if set(cells) != {DASH}}
         return Table(tuple(filled), tuple(zip(*filled.values(), strict=True)), numeric, apart)
 

@@ -203,15 +203,14 @@ def _ranking(members: Sequence[Mean]) -> Ranking:
     mean_ranks = ranks.mean(axis=1)
     order = mean_ranks.argsort(kind="stable")
     pairs = list(combinations(range(len(members)), 2))
-    gaps = [good[first] - good[second] for first, second in pairs]
-    chances = list(map(stats.signed_rank, gaps))
+    chances = [stats.signed_rank(good[place] - good[other]) for place, other in pairs]
     holm = stats.holm([chance.p_value for chance in chances])
     least_p = 2.0 ** (1 - len(scores.T))
     least_p_holm = min(1.0, least_p * len(pairs))
     ranked = []
-    for (place, other), gap, chance, adjusted in zip(pairs, gaps, chances, holm, strict=True):
+    for (place, other), chance, adjusted in zip(pairs, chances, holm, strict=True):
         first, second = members[place], members[other]
-        signs = np.sign(gap.round(9)).tolist()
+        signs = np.sign((good[place] - good[other]).round(9)).tolist()
         verdict = "distinguishable" if adjusted < _ALPHA else "not distinguishable"
         both = zip(first.lines, second.lines, strict=True)
         ranked.append(

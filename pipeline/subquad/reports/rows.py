@@ -21,7 +21,7 @@ from subquad.reports.reported_run import (
 )
 from subquad.reports.text import Ends, Setting, Spread, Values, grouped, in_order, short_setting
 
-BASE: Setting = (("", "base"),)
+_BASE: Setting = (("", "base"),)
 """Setting of the row around which a study changes one setting at a time."""
 
 
@@ -172,7 +172,7 @@ class TableRow(TableLine):
     @property
     def is_base(self) -> bool:
         """Whether a study changes one setting at a time around it."""
-        return self.setting == BASE
+        return self.setting == _BASE
 
     def is_called(self, name: str) -> bool:
         """Whether a study's baseline of this name is this row."""
@@ -280,7 +280,7 @@ def _by_change(variants: Sequence[Setting]) -> Mapping[Setting, Setting]:
         changes = {variant: _changes(variant, base) for variant in variants if variant != base}
         varied = {name for change in changes.values() for name, _ in change}
         if len(varied) > 1 and {1} == set(map(len, changes.values())):
-            return {**changes, base: BASE}
+            return {**changes, base: _BASE}
     return {variant: variant for variant in variants}
 
 

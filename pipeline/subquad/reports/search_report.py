@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from subquad.output.terminal import DASH
 from subquad.plugin.metric import metric_of, read_metrics
 from subquad.record.files import read_bytes
 from subquad.record.layout import is_study, runs_below
@@ -135,7 +134,6 @@ def _candidates(summary: Values) -> Section:
     states = (*_STATES, "unfinished") if is_left else _STATES
     cells = []
     lines = []
-    finished = []
     for entry in entries:
         label = entry["label"]
         best = entry["best"]
@@ -148,12 +146,11 @@ def _candidates(summary: Values) -> Section:
                 "steps": f"{entry['steps']:,}",
                 "FLOPs": "unknown" if entry["flops"] is None else f"{entry['flops']:.4g}",
                 "seconds": f"{entry['seconds']:.1f}",
-                "best validation": _value_text(entry, best["value"]) if best else DASH,
+                "best validation": _value_text(entry, best["value"]) if best else "",
             }
         )
         lines += [f"{label}: {line}" for line in _lines(entry)]
-        finished.append(trials["finished"])
-    if len(set(finished)) > 1:
+    if len({entry["trials"]["finished"] for entry in entries}) > 1:
         budgets = [f"{entry['label']} {entry['trials']['finished']}" for entry in entries]
         lines.append(f"unequal budgets, trials that finished: {', '.join(budgets)}")
     return Section(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain, groupby
+from itertools import chain
 
 from subquad.errors import and_more
-from subquad.output.terminal import DASH, duration
+from subquad.output.terminal import duration
 from subquad.plugin.metric import Metric
 from subquad.reports.compare import METHOD
 from subquad.reports.curves import CURVE_NOTE, Curve
@@ -111,9 +111,8 @@ def _results(report: Report) -> Section:
     named = len(metrics) > 1
     score = "test score" if named else f"test {metrics.pop()}"
     besides = {name: row for row in report.rows for name in row.besides}
-    lines: list[TableLine] = []
-    for family, rows in groupby(report.rows, key=lambda row: row.family):
-        lines += [*rows, *[guess for guess in report.references if guess.family == family]]
+    families = grouped((*report.rows, *report.references), lambda line: line.family)
+    lines = list(chain.from_iterable(families.values()))
     cells = []
     for line in lines:
         scores = {score: _score(line, named)}
@@ -126,11 +125,10 @@ def _results(report: Report) -> Section:
             scores[metric.with_unit] = text
         cells.append({**_names(line), **scores, **_facts(line, report)})
     units = {row.first.shown(name).with_unit for name, row in besides.items()}
-    statuses = {row: (row.status(), row.status(reasons=False)) for row in report.rows}
     reasons = [
-        f"{row.dataset}, {row.name} ({row.protocol}): {status}"
-        for row, (status, short) in statuses.items()
-        if status != short
+        f"{row.dataset}, {row.name} ({row.protocol}): {row.status()}"
+        for row in report.rows
+        if row.status() != row.status(reasons=False)
     ]
     return Section(
         title="Scores and costs",
@@ -148,20 +146,20 @@ def _facts(line: TableLine, report: Report) -> dict[str, str]:
     """What else is known of a line, beside its scores."""
     if not isinstance(line, TableRow):
         return {"status": f"n = {line.samples:,}"}
-    costs = dict.fromkeys(_COSTS, DASH)
+    costs = {}
     for title, (name, shown) in _COSTS.items():
         mean = line.measured(name)
         # a process's memory is mostly that of its libraries
         on_gpus = line.first.leaves.get("resources.gpus_per_worker")
-        if mean and (on_gpus or name != "peak_memory_bytes"):
-            costs[title] = shown(mean.mean)
+        is_hidden = name == "peak_memory_bytes" and not on_gpus
+        costs[title] = shown(mean.mean) if mean and not is_hidden else ""
     epochs = [f"{epoch:.4g}" for epoch in sorted(line.best_epochs)]
     return {
         "published": _in_short(report.beside[line]),
-        "tuning": line.tuning.words if line.tuning else DASH,
+        "tuning": line.tuning.words if line.tuning else "",
         "status": line.status(reasons=False),
         **costs,
-        "best epoch": " to ".join(dict.fromkeys((*epochs[:1], *epochs[-1:]))) or DASH,
+        "best epoch": " to ".join(dict.fromkeys((*epochs[:1], *epochs[-1:]))),
     }
 
 
@@ -188,7 +186,7 @@ def _ended(metric: Metric, value: Spread | None, ends: Ends | None) -> str:
 
 
 def _in_short(beside: Iterable[Beside]) -> str:
-    return "; ".join(row.in_short for row in beside) or DASH
+    return "; ".join(row.in_short for row in beside)
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -198,7 +196,7 @@ def _notes(report: Report) -> Iterator[str]:
     rows = report.rows
     yield from meanings(rows)
     if report.match:
-        for (dataset, _), group in groupby(rows, key=lambda row: row.family):
+        for (dataset, _), group in grouped(rows, lambda row: row.family).items():
             sizes = [size.mean for row in group if (size := row.measured("parameters"))]
             if len(sizes) > 1:
                 apart = max(sizes) / min(sizes) - 1
@@ -264,9 +262,9 @@ def _means(report: Report) -> Section:
             "data sets": _over(mean),
             "mixer": mean.name,
             "protocol": mean.protocol,
-            "seeds": str(mean.score.count or DASH),
+            "seeds": str(mean.score.count or ""),
             score: score_text(mean.compared, mean.score),
-            "mean rank": ranks.get(mean, DASH),
+            "mean rank": ranks.get(mean, ""),
         }
         for mean in report.means
     ]
@@ -309,7 +307,7 @@ def _over_datasets(report: Report) -> Section:
             "p": p_text(pair.chance.p_value),
             "p (Holm)": p_text(pair.adjusted),
             "verdict": pair.verdict,
-            "notes": f"unequal tuning on {', '.join(pair.unequal)}" if pair.unequal else DASH,
+            "notes": f"unequal tuning on {', '.join(pair.unequal)}" if pair.unequal else "",
         }
         for ranking in report.rankings
         for pair in ranking.pairs
@@ -332,7 +330,7 @@ def _curve_table(curve: Curve) -> Table:
             test: _score(row),
             "seeds": str(len(row.counted)),
             "published": _in_short(curve.beside[row]),
-            "source": "; ".join(other.published.reference for other in curve.beside[row]) or DASH,
+            "source": "; ".join(other.published.reference for other in curve.beside[row]),
         }
         for row in curve.rows
     ]
@@ -349,7 +347,7 @@ def _published(report: Report) -> Section:
             "published": beside.published.printed,
             "source": f"{beside.published.model}, {beside.published.reference}",
             "verdict": beside.verdict,
-            "caution": "; ".join(beside.published.cautions) or DASH,
+            "caution": "; ".join(beside.published.cautions),
         }
         for row, beside in pairs
     ]
@@ -372,11 +370,11 @@ def _differences(report: Report) -> Section:
                 "protocol": pair.first.protocol,
                 "difference": difference,
                 "95 % interval": interval,
-                "p (Holm)": DASH if pair.adjusted is None else p_text(pair.adjusted),
+                "p (Holm)": "" if pair.adjusted is None else p_text(pair.adjusted),
                 "seeds": str(pair.seeds),
                 "over": pair.basis,
                 "verdict": pair.verdict,
-                "notes": "; ".join(pair.notes) or DASH,
+                "notes": "; ".join(pair.notes),
             }
         )
     return Section(

@@ -24,8 +24,6 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
-MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_bytes")
-"""What finished runs cost, as their results call it."""
 
 SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
 

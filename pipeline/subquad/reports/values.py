@@ -16,9 +16,11 @@ from subquad.reports.means import Ranking
 from subquad.reports.published import Beside
 from subquad.reports.reading import Report
 from subquad.reports.rows import Reference, TableRow
-from subquad.reports.text import MEASURED, Values
+from subquad.reports.text import Values
 
 _FORMAT = 3
+_MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_bytes")
+"""What finished runs cost, as their results call it."""
 
 
 def report_values(report: Report) -> Values:
@@ -75,7 +77,7 @@ def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
         **_picked(row, "protocol", "protocol_label"),
         "status": row.status(),
         **_picked(row, "metric", "seeds", "samples", "score", "last_score", "besides"),
-        **{name: row.measured(name) for name in MEASURED},
+        **{name: row.measured(name) for name in _MEASURED},
         "parameters": row.counted[0].parameters if row.counted else None,
         "flops_per_step": row.counted[0].flops_per_step if row.counted else None,
         **_picked(row, "best_epochs", "notes"),
