@@ -16,7 +16,7 @@ from subquad.cli.main import main
 from subquad.plugin.metric import Metric
 from subquad.record.metrics import read_records
 from subquad.reports import document_of, read_report, write_document
-from subquad.reports.charts import training_charts
+from subquad.reports.drawing import training_charts
 from subquad.reports.values import report_values
 
 HEADER = "@problemName Toy\n@dimensions 2\n@classLabel true up down\n@data\n"

@@ -20,10 +20,9 @@ from subquad.record.files import flatten
 from subquad.record.models import Environment
 from subquad.registry import recipes
 from subquad.reports.beside import Beside, published_beside
-from subquad.reports.model import TableRow
 from subquad.reports.published import published_tables
 from subquad.reports.reported_run import ReportedRun
-from subquad.reports.rows import make_rows
+from subquad.reports.rows import TableRow, make_rows
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/reference/papers"
 SOURCES = {"agf": "wi2025agf", "cur": "francois2025cur", "mdfwa": "kiruluta2025mdfwa"}

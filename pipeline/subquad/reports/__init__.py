@@ -15,8 +15,7 @@ from subquad.reports.formats import (
     print_document,
     write_document,
 )
-from subquad.reports.model import Report
-from subquad.reports.reading import read_report
+from subquad.reports.reading import Report, read_report
 from subquad.reports.search_report import search_document
 from subquad.reports.sections import document_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from subquad.reports.model import TableRow
 from subquad.reports.published import (
     Beside,
     Conditions,
@@ -14,6 +13,7 @@ from subquad.reports.published import (
     Varied,
     published_tables,
 )
+from subquad.reports.rows import TableRow
 from subquad.reports.text import Values
 
 _SELECTION = {
@@ -35,23 +35,13 @@ def published_beside(row: TableRow, key: str = "") -> list[Beside]:
     if not key:
         for table in published_tables():
             for published in table.find(row.mixer, row.benchmark, row.metric, row.label):
-                rule = table.conditions_of(published)
-                found.append(_beside(row, published, rule, _variants(row, published, rule)))
-        return found
+                found.append(_beside(row, published, table.conditions_of(published)))
     for value, published, table, varied in printed_values(row, key):
         if value == row.first.leaves.get(key):
             rule = table.conditions_of(published.model_copy(update=varied.main))
-            variants = [
-                {**variant, key.removeprefix("mixer.params."): value}
-                for variant in _variants(row, published, rule)[: varied.variants]
-            ]
-            found.append(_beside(row, published, rule, variants))
+            own = {key.removeprefix("mixer.params."): value}
+            found.append(_beside(row, published, rule, varied.variants, own))
     return found
-
-
-def _variants(row: TableRow, published: PublishedRow, rule: Conditions | None) -> list[Values]:
-    """The mixer's settings that count as the published ones; any of them."""
-    return rule.mixer.get(row.mixer, {}).get(published.benchmark, []) if rule else []
 
 
 def printed_values(
@@ -66,12 +56,25 @@ def printed_values(
 
 
 def _beside(
-    row: TableRow, published: PublishedRow, rule: Conditions | None, variants: Sequence[Values]
+    row: TableRow,
+    published: PublishedRow,
+    rule: Conditions | None,
+    count: int | None = None,
+    own: Values | None = None,
 ) -> Beside:
+    """The verdict on one row, by the conditions of its table.
+
+    Args:
+        count: of the mixer's settings that count as the published ones so many do; None: all.
+        own: what these have in place of their own.
+    """
     reasons = ["conditions unknown"]
     if rule:
-        never = filter(None, [rule.never])
-        reasons = [*never, *_differences(row, published.benchmark, rule, variants)]
+        # any of them counts
+        known = rule.mixer.get(row.mixer, {}).get(published.benchmark, [])[:count]
+        variants = [{**variant, **(own or {})} for variant in known]
+        reasons = [rule.never] if rule.never else []
+        reasons += _differences(row, published.benchmark, rule, variants)
     if not row.counted:
         reasons.append("no finished run")
     if row.is_stand_in:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import inf, isclose
+from typing import Literal
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,8 +20,8 @@ from subquad.errors import DataError
 from subquad.record.files import read_bytes
 from subquad.record.names import PREDICTIONS, RESULT
 from subquad.reports import stats
-from subquad.reports.model import Comparison, TableRow
 from subquad.reports.reported_run import ReportedRun, unequal, varying, with_alternative
+from subquad.reports.rows import TableRow
 from subquad.reports.text import grouped
 from subquad.security.limits import check_safetensors
 
@@ -42,56 +43,104 @@ _CHOSEN_ON_TEST = (
 )
 _OTHER_SAMPLES = "the test samples differ between the runs"
 
+_ALPHA = 0.05
+
 _Pair = tuple[TableRow, TableRow]
 """Two rows that are compared, first minus second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two rows, first minus second.
+
+    Attributes:
+        estimate: None where nothing can be said.
+        seeds: seeds behind the estimate.
+        basis: what the estimate is about: new ones of these.
+        notes: what limits the comparison.
+        adjusted: the p-value after Holm's correction over the pairs of one data set and protocol.
+    """
+
+    first: TableRow
+    second: TableRow
+    estimate: stats.Estimate | None
+    seeds: int
+    basis: Literal["test samples and seeds", "test samples", "seeds", "none"]
+    notes: tuple[str, ...]
+    adjusted: float | None = None
+
+    @property
+    def verdict(self) -> Literal["distinguishable", "not distinguishable", "not enough seeds"]:
+        """Distinguishable only if the interval excludes 0 and the adjusted p is below 0.05."""
+        if self.estimate is None or self.adjusted is None:
+            return "not enough seeds"
+        is_clear = self.estimate.low > 0 or self.estimate.high < 0
+        return "distinguishable" if is_clear and self.adjusted < _ALPHA else "not distinguishable"
+
+    @property
+    def estimate_texts(self) -> tuple[str, str]:
+        """Difference and interval: `27.3`, `[24.1, 30.5]`."""
+        if self.estimate is None:
+            return "", ""
+        estimate = self.estimate
+        metric = self.first.compared
+        return metric.points(estimate.difference), metric.interval(estimate.low, estimate.high)
+
+    @property
+    def unequal(self) -> str:
+        """How what was spent on the settings of the two differs; "" where it does not."""
+        return unequal(self.first.tuning, self.second.tuning)
 
 
 class _Unpaired(Exception):
     """Why a row's test samples cannot be compared one by one."""
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """What a row scored, with what its test samples are known by, or the reason why they are not
-    known.
-    """
+_Answers = tuple[stats.Scores, np.ndarray, str]
+"""What a row scored, with what its test samples are known by, or the reason why they are not
+known.
+"""
 
-    scores: stats.Scores
-    samples: np.ndarray | None = None
-    reason: str = ""
 
-    @staticmethod
-    def of(row: TableRow) -> _Answers:
-        try:
-            found = [_sample_scores(run, row.metric) for run in row.counted]
-            samples = found[0][0]
-            if not all(np.array_equal(samples, other) for other, _ in found):
-                raise _Unpaired(_OTHER_SAMPLES)
-            scores = np.stack([scores for _, scores in found])
-            return _Answers(stats.Scores.of(scores), samples)
-        except _Unpaired as reason:
-            known = [run.score(row.metric) for run in row.counted]
-            return _Answers(stats.Scores(np.array(known)), reason=str(reason))
+def _answers(row: TableRow) -> _Answers:
+    try:
+        samples, scores = zip(
+            *[_sample_scores(run, row.metric) for run in row.counted], strict=True
+        )
+        if not all(np.array_equal(samples[0], other) for other in samples):
+            raise _Unpaired(_OTHER_SAMPLES)
+        return stats.Scores.of(np.stack(scores)), samples[0], ""
+    except _Unpaired as reason:
+        scores = np.array([run.score(row.metric) for run in row.counted])
+        return stats.Scores(scores), np.array([]), str(reason)
 
 
 def compare_rows(
     rows: Sequence[TableRow], baseline: str, apart: Collection[TableRow] = ()
 ) -> list[Comparison]:
-    """All pairs that may be compared, the baseline second in its pairs.
+    """All pairs that may be compared, the baseline second in its pairs: same data set, protocol and
+    metric, both with a score; where both rows sweep a setting, the same value of it.
 
     Args:
         rows: of the table.
         baseline: label of the mixer that others are held against; "" where there is none.
         apart: rows that are compared elsewhere with the others of their mixer.
     """
-    pairs = []
-    for first, second in combinations(rows, 2):
-        is_curve = first in apart and second in apart and first.label == second.label
-        if _comparable(first, second) and not is_curve:
-            is_turned = first.is_called(baseline) and not second.is_called(baseline)
-            pairs.append((second, first) if is_turned else (first, second))
-    families = grouped(pairs, lambda pair: (*pair[0].family, pair[0].metric))
-    return list(chain.from_iterable(map(_with_verdicts, families.values())))
+    comparisons = []
+    for family in grouped(rows, lambda row: (*row.family, row.metric)).values():
+        pairs = []
+        for first, second in combinations([row for row in family if row.counted], 2):
+            swept = dict(second.setting)
+            is_alike = all(
+                key.startswith("mixer.") or swept.get(key, value) == value
+                for key, value in first.setting
+            )
+            is_curve = first in apart and second in apart and first.label == second.label
+            if is_alike and not is_curve:
+                is_turned = first.is_called(baseline) and not second.is_called(baseline)
+                pairs.append((second, first) if is_turned else (first, second))
+        comparisons += _with_verdicts(pairs)
+    return comparisons
 
 
 def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
@@ -100,29 +149,14 @@ def compare_values(rows: Sequence[TableRow], key: str) -> list[Comparison]:
     return _with_verdicts(list(pairs), with_alternative(key))
 
 
-def _comparable(first: TableRow, second: TableRow) -> bool:
-    """Same data set, protocol and metric, both with a score; where both rows sweep a setting,
-    the same value of it.
-    """
-    other = dict(second.setting)
-    return (
-        (*first.family, first.metric) == (*second.family, second.metric)
-        and bool(first.counted and second.counted)
-        and all(
-            key.startswith("mixer.") or other.get(key, value) == value
-            for key, value in first.setting
-        )
-    )
-
-
 def _with_verdicts(pairs: Sequence[_Pair], known: Collection[str] = ()) -> list[Comparison]:
     """Estimates for the pairs of one data set and protocol, Holm's correction over them, then the
     verdicts.
 
     One seed says nothing of how much training itself varies: an interval, but no test.
     """
-    answers = {row: _Answers.of(row) for row in dict.fromkeys(chain.from_iterable(pairs))}
-    variance = stats.seed_variance([answer.scores for answer in answers.values()])
+    answers = {row: _answers(row) for row in dict.fromkeys(chain.from_iterable(pairs))}
+    variance = stats.seed_variance([scores for scores, *_ in answers.values()])
     comparisons = [_compare(*pair, answers, variance, known) for pair in pairs]
     tested = {
         place: pair.estimate.p_value
@@ -141,20 +175,18 @@ def _compare(
     variance: tuple[float, float],
     known: Collection[str],
 ) -> Comparison:
-    pair = (answers[first], answers[second])
-    minuend, subtrahend = (answer.scores for answer in pair)
+    scores, samples, reason = answers[first]
+    others, other_samples, other_reason = answers[second]
     notes = list(_unlike(first, second, known))
-    reason = pair[0].reason or pair[1].reason
-    samples, others = (np.asarray(answer.samples) for answer in pair)
-    if not reason and not np.array_equal(samples, others):
+    reason = reason or other_reason
+    if not reason and not np.array_equal(samples, other_samples):
         reason = _OTHER_SAMPLES
     if reason:
-        minuend = replace(minuend, by_sample=None)
-        subtrahend = replace(subtrahend, by_sample=None)
+        scores = replace(scores, by_sample=None)
         notes.append(reason)
     if first.protocol == "paper":
         notes.append(_CHOSEN_ON_TEST)
-    seeds = min(len(minuend.by_seed), len(subtrahend.by_seed))
+    seeds = min(len(first.counted), len(second.counted))
     basis = "seeds" if reason else "test samples and seeds"
     if seeds == 1:
         # the seeds of other mixers could stand in, but nothing says that this one is like them
@@ -164,7 +196,7 @@ def _compare(
     if basis != "none":
         # what one answer changes of a share of answers
         finest = first.samples * seeds if first.samples and first.compared.answers else inf
-        estimate = stats.difference(minuend, subtrahend, variance, resolution=1 / finest)
+        estimate = stats.difference(scores, others, variance, resolution=1 / finest)
     return Comparison(
         first=first,
         second=second,
@@ -183,9 +215,11 @@ def _unlike(first: TableRow, second: TableRow, known: Collection[str]) -> Iterat
     others = second.first.settings
     for key in varying((mine, others)):
         if not key.startswith("mixer.") and key not in known:
-            values = f"{mine.get(key, 'none')} / {others.get(key, 'none')}"
-            yield f"settings differ too: {key} {values}"
-    yield from filter(None, [unequal(first.tuning, second.tuning)])
+            yield "settings differ too: {} {} / {}".format(
+                key, mine.get(key, "none"), others.get(key, "none")
+            )
+    if spent := unequal(first.tuning, second.tuning):
+        yield spent
 
 
 def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -206,7 +240,7 @@ def _sample_scores(run: ReportedRun, metric: str) -> tuple[np.ndarray, np.ndarra
         scores = predicted == label
     if scores is None or scores.ndim != 1 or len(scores) < 2:
         raise _Unpaired(f"{metric} is compared over seeds")
-    mean = float(scores.mean(dtype=np.float64))
+    mean = scores.mean(dtype=np.float64)
     if not isclose(mean, run.score(metric) or 0.0, rel_tol=1e-6, abs_tol=1e-6):
         raise _Unpaired(f"{where} does not give the {metric} in {RESULT}")
     if label is None:

@@ -70,8 +70,7 @@ class Table:
     @property
     def legend(self) -> dict[Sign, str]:
         """The signs that stand in it, with their meaning."""
-        used = set(self.signs.values())
-        return {sign: words for sign, words in _SIGNS.items() if sign in used}
+        return {sign: words for sign, words in _SIGNS.items() if sign in self.signs.values()}
 
     @property
     def legend_text(self) -> str:
@@ -81,8 +80,9 @@ class Table:
     @property
     def width(self) -> int:
         """Characters of its longest line, about."""
-        columns = zip(self.columns, *self.lines, strict=True)
-        return sum(max(map(len, column)) + 2 for column in columns)
+        return sum(
+            max(map(len, column)) + 2 for column in zip(self.columns, *self.lines, strict=True)
+        )
 
     @staticmethod
     def of(
@@ -90,10 +90,10 @@ class Table:
         numeric: Collection[str],
         apart: Collection[int] = (),
     ) -> Table:
-        """From cells by column, in the first row's order; columns that no row fills are left
-        out.
+        """From cells by column, in the first row's order; empty ones are dashes, and columns that
+        no row fills are left out.
         """
-        columns = {name: [row.get(name, DASH) for row in rows] for name in rows[0]}
+        columns = {name: [row.get(name) or DASH for row in rows] for name in rows[0]}
         filled = {name: cells for name, cells in columns.items() if set(cells) != {DASH}}
         return Table(tuple(filled), tuple(zip(*filled.values(), strict=True)), numeric, apart)
 

@@ -1,4 +1,5 @@
-"""The kinds of charts and their drawing, as SVG: lines, and mean ranks.
+"""The charts that a report has: scores and losses while training, scores along a setting, and
+mean ranks; and their drawing, as SVG.
 
 Matplotlib is imported when the first chart is drawn; the same chart gives the same bytes.
 """
@@ -9,12 +10,25 @@ import io
 import re
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
+
+from subquad.errors import RunError
+from subquad.record.metrics import read_records
+from subquad.reports.curves import Curve
+from subquad.reports.reading import Report
+from subquad.reports.text import in_order
+
 _NAME_LIMIT = 28
-COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
-BASELINE_COLOUR = "#5f6873"
+_COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
+_BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
 _MARKS = {"linestyle": "none", "marker": "D", "markersize": 6}
 _STYLES: dict[str, dict[str, Any]] = {
@@ -136,35 +150,27 @@ class LineChart(Chart):
             values = ", ".join([f"{self.names[int(x)]} {y:.4g}" for x, y in self.lines[0].points])
             return f"{self.y_label} by {self.x_label}: {values}."
         last = sorted({f"{line.name} {line.points[-1][1]:.4g}" for line in self.lines})
-        what = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
-        return f"{what}. Last values: {'; '.join(last)}."
+        lines = f"{len(self.lines)} lines, {self.y_label} over {self.x_label}"
+        return f"{lines}. Last values: {'; '.join(last)}."
 
     def draw(self, axes: Any) -> None:
+        from matplotlib.lines import Line2D
+
+        entries: dict[str, Line2D] = {}
         for line in self.lines:
-            self._draw_line(axes, line)
+            xs, ys = zip(*line.points, strict=True)
+            style = _STYLES[line.style]
+            # a single evaluation would be invisible
+            marked = {"marker": "o", **style} if len(xs) == 1 else style
+            axes.plot(xs, ys, color=line.colour, **marked)
+            if line.errors:
+                axes.errorbar(xs, ys, line.errors, color=line.colour, **_ERROR_BARS)
+            entries.setdefault(line.name, Line2D([], [], color=line.colour, **style))
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(axis="y")
         if self.names:
             axes.set_xticks(range(len(self.names)), self.names)
             axes.margins(x=0.5 / len(self.names))
-        self._draw_legend(axes)
-
-    def _draw_line(self, axes: Any, line: Line) -> None:
-        xs, ys = zip(*line.points, strict=True)
-        style = dict(_STYLES[line.style])
-        if len(xs) == 1:  # a single evaluation would be invisible
-            style.setdefault("marker", "o")
-        axes.plot(xs, ys, color=line.colour, **style)
-        if line.errors:
-            axes.errorbar(xs, ys, line.errors, color=line.colour, **_ERROR_BARS)
-
-    def _draw_legend(self, axes: Any) -> None:
-        from matplotlib.lines import Line2D
-
-        entries: dict[str, Line2D] = {}
-        for line in self.lines:
-            if line.name not in entries:
-                entries[line.name] = Line2D([], [], color=line.colour, **_STYLES[line.style])
         legend = axes.figure.legend(entries.values(), ["x"] * len(entries), **_LEGEND)
         for shown, name in zip(legend.get_texts(), entries, strict=True):
             # set afterwards: Matplotlib leaves out names that begin with an underscore
@@ -184,8 +190,8 @@ class RankChart(Chart):
     @property
     def description(self) -> str:
         ranks = [f"{name} {rank:.2f}" for name, rank in zip(self.names, self.ranks, strict=True)]
-        critical = f"Critical difference {self.critical:.2f}."
-        return f"Mean ranks, 1 is best: {', '.join(ranks)}. {critical}"
+        listed = ", ".join(ranks)
+        return f"Mean ranks, 1 is best: {listed}. Critical difference {self.critical:.2f}."
 
     @property
     def size(self) -> tuple[float, float]:
@@ -194,14 +200,122 @@ class RankChart(Chart):
     def draw(self, axes: Any) -> None:
         count = len(self.names)
         axes.errorbar(
-            x=self.ranks, y=range(count), xerr=self.critical / 2, color=COLOURS[0], **_INTERVALS
+            x=self.ranks, y=range(count), xerr=self.critical / 2, color=_COLOURS[0], **_INTERVALS
         )
-        axes.set_yticks(range(count), map(_tail, self.names), fontsize=8)
-        label = f"mean rank, 1 is best (critical difference {self.critical:.2f})"
-        axes.set(ylim=(count - 0.5, -0.5), xlabel=label)
+        # the end of a name that is too long, such as that of a mixer in a file
+        labels = [
+            name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"
+            for name in self.names
+        ]
+        axes.set_yticks(range(count), labels, fontsize=8)
+        axes.set_xlabel(f"mean rank, 1 is best (critical difference {self.critical:.2f})")
+        axes.set_ylim(count - 0.5, -0.5)
         axes.grid(axis="x")
 
 
-def _tail(name: str) -> str:
-    """The end of a name that is too long beside a picture, such as that of a mixer in a file."""
-    return name if len(name) <= _NAME_LIMIT else f"…{name[1 - _NAME_LIMIT :]}"
+_MAX_POINTS = 240
+_MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
+_CURVE_LINES = (
+    Line("test ± sd", _COLOURS[0], ()),
+    Line("validation", _BASELINE_COLOUR, (), style="dashed"),
+    Line("base", _COLOURS[0], (), style="ring"),
+    Line("published", _COLOURS[1], (), style="full marks"),
+    Line("published, not comparable", _COLOURS[1], (), style="marks"),
+)
+"""What a chart along a setting shows."""
+
+
+def training_charts(report: Report) -> list[LineChart]:
+    """For each data set the metric over epochs and the training loss over steps, a line for
+    every run. The baseline has a grey of its own.
+    """
+    names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
+    colours = dict(zip(names, cycle(_COLOURS), strict=False))
+    charts = []
+    points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
+    for dataset, of_dataset in points.groupby("dataset", sort=False):
+        for kind in ("eval", "train"):
+            found = of_dataset[of_dataset["kind"] == kind]
+            lines = []
+            for _, measured in found.groupby(["run", "split"], sort=False):
+                first = measured.iloc[0]
+                name = first["row"].name
+                colour = colours.get(name, _BASELINE_COLOUR)
+                if of_dataset["protocol"].nunique() > 1:
+                    name += f", {first['protocol']}"
+                style = "dashed" if first["split"] == "test" else "line"
+                lines.append(Line(name, colour, _thin(measured), style=style))
+            words = (f"{dataset}: training loss by step", "step", "loss")
+            if kind == "eval":
+                run = of_dataset["row"].iloc[0].first
+                label = run.shown(run.metric).with_unit
+                dashed = " (dashed: on the test split)" * ("test" in set(found["split"]))
+                words = (f"{dataset}: {label} by epoch{dashed}", "epoch", label)
+            if drawn := _drawable(lines):
+                charts.append(LineChart(*words, drawn))
+    return charts
+
+
+def _measured(report: Report) -> Iterator[tuple[Any, ...]]:
+    """What the records of runs hold of their metric and loss; nothing where they are damaged, as
+    their row says.
+    """
+    for row in report.rows:
+        for run in row.runs:
+            about = (row.dataset, row, row.protocol, run.name)
+            with suppress(RunError):
+                for record in read_records(run.folder):
+                    is_loss = record.kind == "train"
+                    y = record.metrics.get("loss" if is_loss else run.metric)
+                    if y is not None:
+                        place = (record.epoch, run.shown(run.metric).scaled(y))
+                        if is_loss:
+                            place = (float(record.step), y)
+                        yield (*about, record.kind, str(record.split), *place)
+
+
+def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
+    return tuple(line for line in lines if line.points)
+
+
+def _thin(points: Any, limit: int = _MAX_POINTS) -> tuple[Point, ...]:
+    """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
+    frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
+    finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])
+    groups = np.arange(len(finite)) * limit // max(limit, len(finite))
+    return tuple(finite.groupby(groups).mean().itertuples(index=False, name=None))
+
+
+def curve_chart(curve: Curve) -> LineChart:
+    """Test means with bars of one standard deviation, validation means, and all published
+    values, evenly spaced.
+    """
+    metric = curve.rows[0].compared
+    own = {in_order(curve.value(row))[0]: curve.value(row) for row in curve.rows}
+    published = [(own.get(value, f"{value:g}"), printed) for value, printed in curve.printed]
+    names = sorted({*map(curve.value, curve.rows), *[name for name, _ in published]}, key=in_order)
+    points = defaultdict[str, list[Point]](list)
+    errors = []
+    comparable = set[int]()
+    for row in curve.rows:
+        x = float(names.index(curve.value(row)))
+        if row.score:
+            points["test ± sd"].append((x, metric.scaled(row.score.mean)))
+            errors.append(metric.scaled(row.score.std or 0.0))
+            if row.is_base:
+                points["base"] = points["test ± sd"][-1:]
+        if row.validation and curve.selection == metric:
+            points["validation"].append((x, metric.scaled(row.validation.mean)))
+        comparable |= {id(other.published) for other in curve.beside[row] if not other.reasons}
+    for text, printed in published:
+        name = "published" if id(printed) in comparable else "published, not comparable"
+        points[name].append((float(names.index(text)), printed.value))
+    lines = [replace(line, points=tuple(points[line.name])) for line in _CURVE_LINES]
+    lines[0] = replace(lines[0], errors=tuple(errors))
+    return LineChart(
+        title=curve.title,
+        x_label=curve.key,
+        y_label=f"test {metric.with_unit}",
+        lines=_drawable(lines),
+        names=tuple(names),
+    )

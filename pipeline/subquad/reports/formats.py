@@ -16,6 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 from rich.console import Console
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -85,8 +86,7 @@ def sheet_of(document: ReportDocument) -> tuple[list[Values], list[str]]:
 
 
 def _sheet(document: ReportDocument) -> str:
-    records, columns = sheet_of(document)
-    return as_csv(records, columns, line_end="\r\n")
+    return as_csv(*sheet_of(document), line_end="\r\n")
 
 
 def _flat(values: Values, prefix: str = "") -> Values:
@@ -173,20 +173,18 @@ def print_document(document: ReportDocument, console: Console, *, stats: bool = 
         say([section.title], "bold", width)
         if section.table:
             print_cells(section.table, console, width)
-            if section.table.signs:
-                say([section.table.legend_text], "dim", width)
+            say(filter(None, [section.table.legend_text]), "dim", width)
             say([f"{letter} {note}" for note, letter in section.table.letters.items()], "dim")
         say(section.lines)
     say(document.summary, width=width)
-    for section in document.sections:
-        if not (stats and (section.table or section.lines)):
+    for section in document.sections if stats else ():
+        if not (section.table or section.lines):
             continue
         console.print()
         say([section.title], "bold")
         if section.table:
             print_cells(section.table, console)
-            if section.table.note:
-                say([section.table.note], "dim")
+            say(filter(None, [section.table.note]), "dim")
         say(section.lines)
         say(section.notes, "dim")
 
@@ -199,51 +197,46 @@ def print_cells(table: Table, console: Console, width: int | None = None) -> Non
         width: in characters; None: the console's.
     """
     width = width or console.width
-    least = _least(table)
-    keys = list(takewhile(lambda place: table.columns[place] not in table.numeric, least))
+    columns = [_column(table, place) for place in range(len(table.columns))]
+    keys = list(takewhile(lambda column: column[0].justify == "left", columns))
     blocks = [[*keys]]
-    for place in list(least)[len(keys) :]:
-        if _needed(least, (*blocks[-1], place)) > width and blocks[-1] != keys:
+    for column in columns[len(keys) :]:
+        if _needed([*blocks[-1], column]) > width and len(blocks[-1]) > len(keys):
             blocks.append([*keys])
-        blocks[-1].append(place)
+        blocks[-1].append(column)
     for block in blocks:
-        grid = Grid(box=None, header_style="bold", pad_edge=False)
-        for place in block:
-            name = table.columns[place]
-            grid.add_column(
-                Text(one_line(name)),
-                justify="right" if name in table.numeric else "left",
-                overflow="fold",
-                min_width=least[place],
-            )
-        for number in range(len(table.lines)):
-            cells = []
-            for place in block:
-                is_best = table.signs.get((number, place)) == "*"
-                cells.append(Text(_cell(table, number, place), "bold" if is_best else ""))
+        titles = [column.copy() for column, _ in block]
+        grid = Grid(*titles, box=None, header_style="bold", pad_edge=False)
+        for number, cells in enumerate(zip(*[cells for _, cells in block], strict=True)):
             grid.add_row(*cells, style="dim" if number in table.apart else "")
-        console.print(grid, crop=False, width=max(width, _needed(least, block)))
+        console.print(grid, crop=False, width=max(width, _needed(block)))
 
 
-def _cell(table: Table, number: int, place: int) -> str:
-    """A cell's text with its sign, or room for one, and its letters."""
-    text = one_line(table.lines[number][place])
-    if table.signs and table.columns[place] in table.numeric:
-        text += f" {table.signs.get((number, place), ''):1}"
-    letters = table.letters_at(number, place)
-    return f"{text} {letters}" if letters else text
+def _column(table: Table, place: int) -> tuple[Column, list[Text]]:
+    """A column and its cells: each text with its sign, or room for one, and its letters."""
+    name = table.columns[place]
+    is_numeric = name in table.numeric
+    cells = []
+    for number, line in enumerate(table.lines):
+        sign = table.signs.get((number, place), "")
+        text = one_line(line[place])
+        if table.signs and is_numeric:
+            text += f" {sign:1}"
+        if letters := table.letters_at(number, place):
+            text += f" {letters}"
+        cells.append(Text(text, "bold" if sign == "*" else ""))
+    longest = max(map(len, [*name.split(), *cells]))
+    return (
+        Column(
+            Text(one_line(name)),
+            justify="right" if is_numeric else "left",
+            overflow="fold",
+            min_width=longest if is_numeric else min(longest, _NARROW),
+        ),
+        cells,
+    )
 
 
-def _needed(least: Mapping[int, int], places: Sequence[int]) -> int:
+def _needed(block: Sequence[tuple[Column, list[Text]]]) -> int:
     """Characters that these columns take side by side."""
-    return sum(least[place] + 2 for place in places) - 2
-
-
-def _least(table: Table) -> dict[int, int]:
-    """Characters that each column takes at least."""
-    least = {}
-    for place, name in enumerate(table.columns):
-        cells = [_cell(table, number, place) for number in range(len(table.lines))]
-        longest = max(map(len, [*name.split(), *cells]))
-        least[place] = longest if name in table.numeric else min(longest, _NARROW)
-    return least
+    return sum((column.min_width or 0) + 2 for column, _ in block) - 2

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from math import hypot, sqrt
 
 from subquad.reports import stats
-from subquad.reports.model import Comparison, Reference, TableRow
+from subquad.reports.compare import Comparison
+from subquad.reports.rows import Reference, TableRow
 from subquad.reports.text import Spread, grouped
 
 _PLACES = {
@@ -30,13 +30,14 @@ def make_headlines(
     """Sentences in the order of the table: for each data set and protocol the baseline's, and
     the references'.
     """
-    for family, group in groupby(rows, key=lambda row: row.family):
+    for (dataset, protocol), group in grouped(rows, lambda row: row.family).items():
+        family = (dataset, protocol)
         pairs = [pair for pair in comparisons if pair.first.family == family]
         guesses = [reference for reference in references if reference.family == family]
         beside = _beside_baseline(pairs, baseline) if baseline else ()
-        for parts in (beside, _beside_guesses(list(group), guesses)):
+        for parts in (beside, _beside_guesses(group, guesses)):
             if sentence := "; ".join(parts):
-                yield f"{family[0]} ({family[1]}): {sentence}"
+                yield f"{dataset} ({protocol}): {sentence}"
 
 
 def _beside_baseline(everything: Sequence[Comparison], baseline: str) -> Iterator[str]:
@@ -62,8 +63,8 @@ def _beside_baseline(everything: Sequence[Comparison], baseline: str) -> Iterato
             possible += f": {stats.why_alike(estimates)}"
         yield f"{_names(alike)}: not distinguishable from {control}, {possible}"
     if few := by_verdict.get("not enough seeds"):
-        words = f"not enough seeds to compare with {control}; run more than one seed of each"
-        yield f"{_names(few)}: {words}"
+        hint = "run more than one seed of each"
+        yield f"{_names(few)}: not enough seeds to compare with {control}; {hint}"
     if spent := [f"{pair.first.name} {pair.unequal}" for pair in pairs if pair.unequal]:
         yield f"beside the baseline: {', '.join(spent)}"
 
@@ -96,13 +97,12 @@ def _beside_guesses(rows: Sequence[TableRow], references: Sequence[Reference]) -
         is_known = row.compared.answers or row.interval(row.metric)
         if row.score is None or row.compared.mode != "max" or not is_known:
             continue
-        folders = {run.folder for run in row.counted}
         own = [
             reference
             for reference in references
             if reference.metric == row.metric
             and reference.interval(row.metric)
-            and folders & {run.folder for run in reference.runs}
+            and any(run in reference.runs for run in row.counted)
         ]
         if own:
             best = max(own, key=lambda reference: reference.reach[1])
@@ -110,7 +110,10 @@ def _beside_guesses(rows: Sequence[TableRow], references: Sequence[Reference]) -
         else:
             missing.append(row.name)
     for reference in references:
-        what = f"the best reference score ({_named(reference)})"
+        metric = reference.compared
+        share = f"{reference.label} {metric.points(reference.value)}"
+        share += " %" if metric.unit == "%" else ""
+        what = f"the best reference score ({share} {metric.interval(*reference.reach)})"
         for place, words in _PLACES.items():
             if names := found.get((reference, place)):
                 yield words.format(what=what, names=", ".join(names))
@@ -121,26 +124,16 @@ def _beside_guesses(rows: Sequence[TableRow], references: Sequence[Reference]) -
         yield "these scores were chosen on the test split"
 
 
-def _named(reference: Reference) -> str:
-    """`root operator 36.4 % [34.3, 38.5]`."""
-    metric = reference.compared
-    unit = " %" if metric.unit == "%" else ""
-    share = f"{reference.label} {metric.points(reference.value)}{unit}"
-    return f"{share} {metric.interval(*reference.reach)}"
-
-
 def _place_of(row: TableRow, score: Spread, reference: Reference) -> str:
     """Above: the lower end of the row's 95 % interval lies over the upper end of the
     reference's.
     """
     high = reference.reach[1]
-    if score.mean <= high:
-        return "not above"
-    interval = row.interval(row.metric) or stats.wilson(score.mean, reference.samples or 1)
-    low = _lower_end(score, interval[0])
-    if low is None:
+    low, _ = row.interval(row.metric) or stats.wilson(score.mean, reference.samples or 1)
+    low = _lower_end(score, low)
+    if score.mean > high and low is None:
         return "few seeds"
-    return "above" if low > high else "not above"
+    return "above" if low is not None and low > high else "not above"
 
 
 def _lower_end(score: Spread, low: float) -> float | None:

@@ -15,14 +15,14 @@ import pandas as pd
 from subquad.errors import and_more
 from subquad.output.terminal import DASH, quantity
 from subquad.reports.document import Section, Sign, Table
-from subquad.reports.model import Comparison, Report, TableRow, meanings
-from subquad.reports.stats import RankedPair, why_alike
-from subquad.reports.text import near_published, score_text
+from subquad.reports.means import AVERAGE
+from subquad.reports.reading import Report
+from subquad.reports.rows import TableRow, meanings
+from subquad.reports.stats import why_alike
+from subquad.reports.text import grouped, near_published, score_text
 
 _Frame = Any
 """A frame of pandas, whose types do not say what is in its columns."""
-_AVERAGE = "\n"
-"""The column of averages, which no data set can be called: names are of one line."""
 _MOST_VERDICTS = 2
 """Sentences with verdicts; the others are in the table's signs."""
 _MOST_REASONS = 3
@@ -33,14 +33,12 @@ _SIGN_OF: Mapping[str, Sign | None] = {
     "too few data sets": "?",
 }
 """By the verdict on two mixers, one of which is the best."""
-
-_COLUMNS = ("protocol", "metric", "dataset", "name", "compared", "key", "text", "judged", "apart")
+_COLUMNS = ("protocol", "metric", "dataset", "name", "line", "text", "judged", "apart")
 
 
 def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
     """A table for each protocol and metric, and the sentences below them."""
     scores = _scores(report)
-    _judge(scores, report)
     sections = []
     for (protocol, metric), block in scores.groupby(["protocol", "metric"], sort=False):
         chosen = ", best on test" if protocol == "paper" else ""
@@ -60,54 +58,42 @@ def overview(report: Report) -> tuple[tuple[Section, ...], tuple[str, ...]]:
 
 
 def _scores(report: Report) -> _Frame:
-    """A line for each score: of a row, a reference, or a mean over all data sets.
+    """A line for each score of a row, a reference, or a mean over all data sets, with its sign and
+    the pair of it and the best of its column.
 
     `judged` is the score where it may be the best: not of a guess, and not on stand-in data.
     """
-    rows: list[tuple[Any, ...]] = []
-    for line in (*report.rows, *report.references):
+    rows = []
+    averages = [mean for mean in report.means if not mean.others]
+    for line in (*report.rows, *report.references, *averages):
         text = score_text(line.compared, line.score)
-        judged = None
+        if isinstance(line, TableRow) and not line.score:
+            text = line.status(reasons=False)
+        apart = line.is_reference
         if isinstance(line, TableRow):
-            if line.score is None:
-                text = line.status(reasons=False)
-            elif not line.is_stand_in:
-                judged = line.score.mean
-        about = (line.protocol, line.metric, line.dataset, line.name, line.compared)
-        rows.append((*about, line, text, judged, line.is_called(report.baseline)))
-    for mean in report.means:
-        if not mean.others:
-            first = mean.first
-            is_judged = not (mean.is_reference or any(row.is_stand_in for row in report.rows))
-            text = score_text(first.compared, mean.score)
-            key = (first.protocol, first.metric, mean.name)
-            about = (*key[:2], _AVERAGE, mean.name, first.compared, key, text)
-            rows.append((*about, mean.score.mean if is_judged else None, False))
-    return pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
-
-
-def _judge(scores: _Frame, report: Report) -> None:
-    """Give each score its sign, and the pair of it and the best of its column."""
-    own = chain(report.comparisons, *[curve.comparisons for curve in report.curves])
-    pairs: dict[frozenset[Any], Comparison | RankedPair] = {
-        frozenset((pair.first, pair.second)): pair for pair in own
-    }
-    for ranking in report.rankings:
-        about = (ranking.protocol, ranking.metric)
-        for pair in ranking.pairs:
-            pairs[frozenset(((*about, pair.first), (*about, pair.second)))] = pair
+            apart = line.is_called(report.baseline)
+        judged = (
+            None if line.is_reference or line.is_stand_in or not line.score else line.score.mean
+        )
+        about = (line.protocol, line.metric, line.dataset, line.name)
+        rows.append((*about, line, text, judged, apart))
+    scores: _Frame = pd.DataFrame(rows, columns=pd.Index(_COLUMNS)).astype({"judged": float})
+    own = [part.comparisons for part in (report, *report.curves)]
+    over = [ranking.pairs for ranking in report.rankings]
+    pairs = {frozenset((pair.first, pair.second)): pair for pair in chain(*own, *over)}
     scores[["sign", "pair"]] = None
     for _, column in scores.groupby(["protocol", "metric", "dataset"]):
         judged = column["judged"].dropna().round(9)  # sums of floats
         if len(judged) < 2:
             continue
-        best = judged.min() if column["compared"].iloc[0].mode == "min" else judged.max()
-        leader = column["key"][(judged == best).idxmax()]
+        best = judged.min() if column["line"].iloc[0].compared.mode == "min" else judged.max()
+        leader = column["line"][(judged == best).idxmax()]
         for place, score in judged.items():
-            pair = pairs.get(frozenset((leader, column["key"][place])))
+            pair = pairs.get(frozenset((leader, column["line"][place])))
             scores.at[place, "pair"] = pair
             sign = _SIGN_OF[pair.verdict] if pair else "?"
             scores.at[place, "sign"] = "*" if score == best else sign
+    return scores
 
 
 def _table(block: _Frame) -> Table:
@@ -115,16 +101,15 @@ def _table(block: _Frame) -> Table:
     datasets = list(block["dataset"].unique())
     # rows of one name are lines of their own
     copies = block.groupby(["dataset", "name"]).cumcount()
-    wide = block.assign(number=copies).set_index(["name", "number", "dataset"])
-    lines = wide["text"].unstack(sort=False)[datasets].fillna(DASH)
-    signs = wide["sign"].unstack(sort=False)[datasets].fillna("").to_numpy()
-    apart = wide["apart"].groupby(["name", "number"], sort=False).any()
-    names = ["average" if dataset == _AVERAGE else dataset for dataset in datasets]
+    wide = block.assign(number=copies).set_index(["name", "number", "dataset"]).unstack(sort=False)
+    lines = wide["text"][datasets].fillna(DASH)
+    signs = wide["sign"][datasets].fillna("").to_numpy()
+    names = ["average" if dataset == AVERAGE else dataset for dataset in datasets]
     return Table(
         columns=("mixer", *names),
         lines=tuple((name, *texts) for (name, _), *texts in lines.itertuples()),
         numeric=names,
-        apart=apart.to_numpy().nonzero()[0].tolist(),
+        apart=wide["apart"].eq(True).any(axis=1).to_numpy().nonzero()[0].tolist(),
         signs={(line, place + 1): sign for (line, place), sign in np.ndenumerate(signs) if sign},
         aside="the baseline, and guesses without a trained model",
     )
@@ -148,9 +133,9 @@ def _compared(report: Report) -> str:
     rows = report.rows
     mixers = quantity(len({row.label for row in rows}), "mixer")
     datasets = quantity(len({row.dataset for row in rows}), "data set")
-    seeds = [len(row.seeds) for row in rows]
-    least = "" if min(seeds) == max(seeds) else f"{min(seeds)} to "
-    words = f"{mixers} on {datasets}, {least}{quantity(max(seeds), 'seed')} each"
+    seeds = sorted({len(row.seeds) for row in rows})
+    least = f"{seeds[0]} to " if len(seeds) > 1 else ""
+    words = f"{mixers} on {datasets}, {least}{quantity(seeds[-1], 'seed')} each"
     if report.baseline:
         is_there = any(row.is_called(report.baseline) for row in rows)
         words += f", {'' if is_there else 'no row of the '}baseline {report.baseline}"
@@ -159,15 +144,13 @@ def _compared(report: Report) -> str:
 
 def _verdicts(scores: _Frame) -> Iterator[str]:
     """A sentence for all data sets of one verdict, those of most data sets first."""
-    said: dict[str, list[str]] = {}
-    datasets = scores[scores["dataset"] != _AVERAGE]
-    for (_, _, dataset), column in datasets.groupby(["protocol", "metric", "dataset"], sort=False):
-        said.setdefault(_verdict(column), []).append(str(dataset))
+    datasets = scores[scores["dataset"] != AVERAGE]
+    columns = datasets.groupby(["protocol", "metric", "dataset"], sort=False)
+    said = grouped(columns, lambda column: _verdict(column[1]))
     groups = sorted(said.items(), key=lambda group: -len(group[1]))
-    for verdict, names in groups[:_MOST_VERDICTS]:
-        yield f"{', '.join(names)}: {verdict}."
-    left = sum(len(names) for _, names in groups[_MOST_VERDICTS:])
-    if left:
+    for verdict, told in groups[:_MOST_VERDICTS]:
+        yield f"{', '.join(dataset for (*_, dataset), _ in told)}: {verdict}."
+    if left := sum(len(told) for _, told in groups[_MOST_VERDICTS:]):
         yield f"The other {quantity(left, 'data set')}: see the signs in the table."
 
 
@@ -187,7 +170,7 @@ def _verdict(column: _Frame) -> str:
         return words
     if "" not in names:
         return f"{best} score the same"
-    metric = judged["compared"].iloc[0]
+    metric = judged["line"].iloc[0].compared
     is_best = judged["sign"] == "*"
     other = judged[~is_best].iloc[0 if metric.mode == "min" else -1]
     gap = abs(other["judged"] - judged[is_best]["judged"].iloc[0])

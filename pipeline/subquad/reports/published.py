@@ -8,7 +8,8 @@ were obtained under. The format: docs/how-to/published-table.md. No code of the 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,10 @@ class _Caution(_Strict):
     value: float | None = None
     text: str
     target: bool = True
+
+    def fits(self, row: PublishedRow) -> bool:
+        given = self.model_dump(exclude={"text", "target"}, exclude_none=True)
+        return given.items() <= vars(row).items()
 
 
 class Conditions(_Strict):
@@ -153,11 +158,10 @@ class PublishedTable(_Strict):
             and row.metric == metric
             and row.model in self.models.get(label, self.models.get(mixer, []))
         ]
-        with_it = {(row.source, row.table) for row in found}
-        first = {
-            source: next((table for table in tables if (source, table) in with_it), None)
-            for source, tables in self.tables.items()
-        }
+        first = {}
+        for source, tables in self.tables.items():
+            printed = {row.table for row in found if row.source == source}
+            first[source] = next(filter(printed.__contains__, tables), None)
         return [row for row in found if row.table == first.get(row.source)]
 
     def find_varied(
@@ -188,9 +192,8 @@ class PublishedTable(_Strict):
 
 def source_title(source: str) -> str:
     """The paper behind a source's short name."""
-    return next(
-        (table.sources[source] for table in published_tables() if source in table.sources), source
-    )
+    titles = ChainMap(*[table.sources for table in published_tables()])
+    return titles.get(source, source)
 
 
 def published_tables() -> list[PublishedTable]:
@@ -227,21 +230,12 @@ def _read(path: Path, owner: str) -> PublishedTable | str:
         table = PublishedTable.read(data)
     except (OSError, ValueError, ConfigError) as error:
         return f"{owner}: {path.name}: {in_one_line(error)}"
-    return table.model_copy(
-        update={"rows": tuple(_cautioned(row, table.cautions) for row in table.rows)}
-    )
-
-
-def _cautioned(row: PublishedRow, cautions: Sequence[_Caution]) -> PublishedRow:
-    fitting = [
-        caution
-        for caution in cautions
-        if caution.model_dump(exclude={"text", "target"}, exclude_none=True).items()
-        <= vars(row).items()
-    ]
-    return row.model_copy(
-        update={
+    rows = []
+    for row in table.rows:
+        fitting = [caution for caution in table.cautions if caution.fits(row)]
+        update = {
             "cautions": tuple(caution.text for caution in fitting),
             "target": all(caution.target for caution in fitting),
         }
-    )
+        rows.append(row.model_copy(update=update))
+    return table.model_copy(update={"rows": tuple(rows)})

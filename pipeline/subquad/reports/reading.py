@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from subquad.errors import RunError
 from subquad.experiment.strict_yaml import parse_yaml, read_text
@@ -16,26 +14,59 @@ from subquad.record.files import find_file, flatten
 from subquad.record.integrity import look
 from subquad.record.layout import enter, runs_below
 from subquad.record.models import (
-    DATASET,
     Environment,
     Identity,
     Inputs,
     Named,
-    Result,
     SearchSummary,
 )
 from subquad.record.names import EXPERIMENT, FINAL, RESULT, SEARCH, STUDY
-from subquad.reports.beside import printed_values, published_beside
-from subquad.reports.compare import compare_rows, compare_values
-from subquad.reports.curves import curve_sentence, varied_rows
+from subquad.reports.beside import published_beside
+from subquad.reports.compare import Comparison, compare_rows
+from subquad.reports.curves import Curve, make_curves
 from subquad.reports.headlines import make_headlines
-from subquad.reports.means import make_means, make_rankings
-from subquad.reports.model import Curve, Report, TableRow
+from subquad.reports.means import Mean, Ranking, make_means, make_rankings
+from subquad.reports.published import Beside
 from subquad.reports.reported_run import ReportedRun, Tuning, printable
-from subquad.reports.rows import make_examples, make_references, make_rows
-from subquad.reports.text import Values
+from subquad.reports.rows import Reference, TableRow, make_examples, make_references, make_rows
+from subquad.reports.text import Values, grouped
 
 _FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A report.
+
+    Attributes:
+        rows: the table.
+        comparisons: pairs of rows.
+        references: rows of guesses without a model.
+        means: over data sets.
+        rankings: of mixers over data sets.
+        curves: settings that take several values with all others the same.
+        headlines: a sentence for each data set and protocol, and one against its best reference
+            score.
+        examples: what each row wrote for samples, as in JSON.
+        runs: every run, in the order read.
+        beside: published rows of each row: those that change the same setting to its value, else
+            the main tables'.
+        baseline: label of the mixer that others are held against; "" where there is none.
+        match: what a study among them made alike for all mixers; "" where nothing.
+    """
+
+    rows: tuple[TableRow, ...]
+    comparisons: tuple[Comparison, ...]
+    references: tuple[Reference, ...]
+    means: tuple[Mean, ...]
+    rankings: tuple[Ranking, ...]
+    curves: tuple[Curve, ...]
+    headlines: tuple[str, ...]
+    examples: tuple[Values, ...]
+    runs: tuple[ReportedRun, ...]
+    beside: Mapping[TableRow, Sequence[Beside]]
+    baseline: str
+    match: str = ""
 
 
 def read_report(
@@ -56,7 +87,7 @@ def read_report(
     runs = reported_runs(folders, search)
     rows = make_rows(runs)
     baseline = printable(_study_value(runs, "baseline") if baseline is None else baseline)
-    curves = tuple(_curves(rows))
+    curves = tuple(make_curves(rows))
     references = tuple(make_references(rows))
     varied = {row for curve in curves for row in curve.rows}
     comparisons = compare_rows(rows, baseline, apart=varied)
@@ -79,19 +110,6 @@ def read_report(
         baseline=baseline,
         match=_study_value(runs, "match"),
     )
-
-
-def _curves(rows: Sequence[TableRow]) -> Iterator[Curve]:
-    for key, at, members in varied_rows(rows):
-        curve = Curve(
-            key=key,
-            rows=members,
-            at=at,
-            comparisons=tuple(compare_values(members, key)),
-            beside={row: published_beside(row, key) for row in members},
-            printed=[(value, row) for value, row, *_ in printed_values(members[0], key)],
-        )
-        yield replace(curve, sentence=curve_sentence(curve))
 
 
 def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
@@ -132,19 +150,17 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     """
     places = {key for run in runs for entry in run.inputs.values() for key in entry.settings}
     runs = [run.model_copy(update={"places": frozenset(places)}) for run in runs]
-    contents = defaultdict[tuple[Any, ...], set[str]](set)
-    keyed = []
-    for run in runs:
-        asked = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
-        key = (run.data_label, run.protocol, frozenset(asked))
-        mark = run.inputs[DATASET].mark if DATASET in run.inputs else ""
-        contents[key] |= {mark} - {""}
-        keyed.append((run, key, mark))
+
+    def asked(run: ReportedRun) -> tuple[object, ...]:
+        params = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
+        return run.data_label, run.protocol, frozenset(params)
+
+    alike = grouped(runs, asked)
     marked = []
-    for run, key, mark in keyed:
-        if mark and len(contents[key]) > 1:
+    for run in runs:
+        if run.content and len({other.content for other in alike[asked(run)]} - {""}) > 1:
             notes = (*run.notes, f"data of other content are called {run.data_label} too")
-            run = run.model_copy(update={"data_mark": mark[:6], "notes": notes})
+            run = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
         marked.append(run)
     return marked
 
@@ -164,7 +180,11 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
         "faults": looked.faults,
     }
     if looked.result is not None:
-        _same_format(run / RESULT, looked.result)
+        found = looked.result.format
+        if isinstance(found, int) and found != _FORMAT:
+            raise RunError(
+                f"{run / RESULT}: result format {found!r}, this subquad reads format {_FORMAT}"
+            )
         return ReportedRun.read({**dict(looked.result), **own})
     status = "damaged" if (run / RESULT).exists() else "unfinished"
     begun = dict(find_file(Identity, run) or _begun(path, leaves))
@@ -185,13 +205,7 @@ def _begun(path: Path, leaves: Values) -> Named:
         raise RunError(f"{path}: {error}") from error
 
 
-def _same_format(path: Path, result: Result) -> None:
-    found = result.format
-    if isinstance(found, int) and found != _FORMAT:
-        raise RunError(f"{path}: result format {found!r}, this subquad reads format {_FORMAT}")
-
-
-def _tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
+def _tuning_of(run: Path, summary: Values | None) -> Tuning | None:
     """The tuning of a run of a search's final study; None of other runs, of which nobody knows.
 
     Args:
@@ -200,17 +214,13 @@ def _tuning_of(run: Path, summary: Values | None = None) -> Tuning | None:
     cell = run.resolve()
     study = cell.parent.parent
     search = study.parent
-    name, _, _ = study.name.partition("-")
-    if name != FINAL or not (search / SEARCH).exists():
+    if study.name.partition("-")[0] != FINAL or not (search / SEARCH).exists():
         return None
     if study.name != FINAL:  # set aside, when the search had not spent what it has now
         return Tuning()
     found = SearchSummary.read(summary) if summary else find_file(SearchSummary, search)
     for candidate in found.candidates if found else ():
         if cell.name in candidate.final:
-            return Tuning(
-                trials=candidate.trials["finished"],
-                dimensions=candidate.dimensions,
-                flops=candidate.flops,
-            )
+            trials = candidate.trials["finished"]
+            return Tuning(trials, candidate.dimensions, candidate.flops)
     return Tuning()

@@ -23,6 +23,7 @@ from subquad.plugin.metric import Metric
 from subquad.record.files import flatten, read_bytes
 from subquad.record.models import DATASET, Environment, Input, KeptExample, Measured, Result
 from subquad.record.names import EXPERIMENT, SOURCES
+from subquad.reports.text import Setting
 
 _ORIGIN = (
     *("experiment", "reason", "steps", "seconds", "attempts", "skipped_steps", "workers"),
@@ -126,8 +127,7 @@ class ReportedRun(Result):
         if isinstance(value, str):
             return printable(value)
         if isinstance(value, KeptExample):
-            texts = {name: printable(" ".join(text.split())) for name, text in value}
-            return KeptExample(**texts)
+            return KeptExample(**{name: printable(" ".join(text.split())) for name, text in value})
         if isinstance(value, Metric):
             return replace(value, label=printable(value.label), unit=printable(value.unit))
         if isinstance(value, tuple):
@@ -140,12 +140,9 @@ class ReportedRun(Result):
         return {name: cls._shown(metric) for name, metric in metrics.items()}
 
     @property
-    def has_result(self) -> bool:
-        return self.status not in ("unfinished", "damaged")
-
-    @property
-    def on_gpus(self) -> bool:
-        return bool(self.leaves.get("resources.gpus_per_worker"))
+    def content(self) -> str:
+        """Tells its data from others; "" where that is not known."""
+        return self.inputs[DATASET].mark if DATASET in self.inputs else ""
 
     @property
     def label(self) -> str:
@@ -161,10 +158,6 @@ class ReportedRun(Result):
     def _varied(self, axis: str, plugin: str) -> str:
         value = self.axes.get(axis)
         return printable(value) if isinstance(value, str) else plugin
-
-    @property
-    def protocol_meaning(self) -> str:
-        return self.protocol_label or self.protocol
 
     @cached_property
     def settings(self) -> Mapping[str, str]:
@@ -184,10 +177,13 @@ class ReportedRun(Result):
             decides = key not in self.places and decides_numbers(key, self.coupled)
             if key != "train.seed" and (key in varied or decides):
                 found[key] = setting_text(value)
-        source = min((self.folder / SOURCES).glob("*"), default=None)
-        if source is not None:
-            found["mixer.source"], _, _ = source.name.partition("-")
+        for source in sorted((self.folder / SOURCES).glob("*"))[:1]:
+            found["mixer.source"] = source.name.partition("-")[0]
         return found
+
+    def at(self, keys: Iterable[str]) -> Setting:
+        """What some settings are in it."""
+        return tuple((key, self.settings.get(key, "none")) for key in keys)
 
     def state(self, *, is_counted: bool) -> tuple[str, str | None]:
         """What became of it, and why. `is_counted`: whether its row's mean has it."""
@@ -238,24 +234,23 @@ def setting_text(value: Any) -> str:
     """A setting as text; mixers of some layers or roles in words."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(map(_is_mixer, value)):
-        return "; ".join(map(_mixer_text, value))
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def _is_mixer(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and "name" in entry
-
-
-def _mixer_text(entry: dict[str, Any]) -> str:
-    text = entry["name"]
-    if layers := entry.get("layers"):
-        text += f" in layers {', '.join(map(str, layers))}"
-    if role := entry.get("role"):
-        text += f" for {role}"
-    if params := entry.get("params"):
-        text += f" ({', '.join(f'{key} {setting_text(value)}' for key, value in params.items())})"
-    return text
+    is_mixers = isinstance(value, list) and all(
+        isinstance(entry, Mapping) and "name" in entry for entry in value
+    )
+    if not (value and is_mixers):
+        return json.dumps(value, sort_keys=True, default=str)
+    texts = []
+    for entry in value:
+        text = entry["name"]
+        if layers := entry.get("layers"):
+            text += f" in layers {', '.join(map(str, layers))}"
+        if role := entry.get("role"):
+            text += f" for {role}"
+        if params := entry.get("params"):
+            words = [f"{key} {setting_text(choice)}" for key, choice in params.items()]
+            text += f" ({', '.join(words)})"
+        texts.append(text)
+    return "; ".join(texts)
 
 
 def varying(group: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
@@ -269,5 +264,8 @@ def with_alternative(key: str) -> set[str]:
     """A key, and the one that is switched off where it is given: `train.epochs` with
     `train.steps`.
     """
-    pairs = [{".".join(map(str, path)) for path in pair} for pair in ALTERNATIVES]
-    return next((pair for pair in pairs if key in pair), {key})
+    for alternatives in ALTERNATIVES:
+        pair = {".".join(map(str, path)) for path in alternatives}
+        if key in pair:
+            return pair
+    return {key}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from subquad.output.terminal import DASH
 from subquad.plugin.metric import metric_of, read_metrics
 from subquad.record.files import read_bytes
 from subquad.record.layout import is_study, runs_below
@@ -46,13 +45,18 @@ def search_document(
         dimensions = {entry["label"]: entry["dimensions"] for entry in summary["candidates"]}
         idle = untuned(summary["settings"]["space"], dimensions)
     left = tuple(_left(summary, [run.status == "finished" for run in final.runs]))
+    opened = [
+        f"the test split was opened before with other winners ({name}): {', '.join(labels)}"
+        for name, labels in summary["earlier_finals"].items()
+        if labels
+    ]
     paths = sorted(
         filter(Path.is_file, folder.glob("plots/*.png")),
         key=lambda path: (not path.stem.startswith("best-so-far"), path),
     )
     return ReportDocument(
         title=f"Search {printable(f'{folder.parent.name}/{folder.name}')}",
-        lead=tuple(map(printable, (_settings(summary), *_opened_before(summary), *left))),
+        lead=tuple(map(printable, (_settings(summary), *opened, *left))),
         overview=(_candidates(summary), *map(_in_final, final.overview)),
         summary=(*idle, *final.summary),
         sections=tuple(map(_in_final, final.sections)),
@@ -80,10 +84,11 @@ def untuned(space: str, dimensions: Mapping[str, int]) -> tuple[str, ...]:
         dimensions: how many settings of each candidate are searched, by label.
     """
     labels = ", ".join(label for label, count in dimensions.items() if not count)
-    hint = "a space that all share, such as optimizer, gives all the same number of trials"
-    how = f"{labels} (one trial each, as it stands); {hint}"
-    line = printable(f"not tuned, as nothing of space {space} varies there: {how}")
-    return (line,) if labels else ()
+    line = (
+        f"not tuned, as nothing of space {space} varies there: {labels} (one trial each, as it "
+        "stands); a space that all share, such as optimizer, gives all the same number of trials"
+    )
+    return (printable(line),) if labels else ()
 
 
 def print_candidates(summary: Values, console: Console) -> None:
@@ -96,20 +101,12 @@ def _settings(summary: Values) -> str:
     settings = summary["settings"]
     labels = [entry["label"] for entry in summary["candidates"]]
     whom = f"each of {len(labels)} candidates" if len(labels) > 1 else labels[0]
-    parts = [f"{name} {settings[name]}" for name in ("space", "sampler", "pruner")]
-    parts += [
-        f"--{name} {settings[name]}" for name in ("match", "cost") if settings[name] != "none"
-    ]
-    parts.append(f"at most {settings['budget'].replace('-', ' ')} for {whom}")
-    return f"{', '.join(parts)}, seed {settings['seed']}; selected on the validation split"
-
-
-def _opened_before(summary: Values) -> Iterator[str]:
-    """That other winners met the test split before the search was extended."""
-    for name, labels in summary["earlier_finals"].items():
-        if labels:
-            winners = ", ".join(labels)
-            yield f"the test split was opened before with other winners ({name}): {winners}"
+    how = "space {space}, sampler {sampler}, pruner {pruner}".format_map(settings)
+    for name in ("match", "cost"):
+        if settings[name] != "none":
+            how += f", --{name} {settings[name]}"
+    budget = f"at most {settings['budget'].replace('-', ' ')} for {whom}, seed {settings['seed']}"
+    return f"{how}, {budget}; selected on the validation split"
 
 
 def _left(summary: Values, done: Sequence[bool]) -> Iterator[str]:
@@ -132,40 +129,35 @@ def _left(summary: Values, done: Sequence[bool]) -> Iterator[str]:
 def _candidates(summary: Values) -> Section:
     """How each was searched, its trials by state, what they consumed, and the best one."""
     entries = summary["candidates"]
-    states: list[str] = list(_STATES)
-    if any(entry["trials"]["running"] for entry in entries):
-        states.append("unfinished")
-    lines = [f"{entry['label']}: {line}" for entry in entries for line in _lines(entry)]
-    finished = {entry["label"]: entry["trials"]["finished"] for entry in entries}
-    if len(set(finished.values())) > 1:
-        budgets = ", ".join(f"{label} {count}" for label, count in finished.items())
-        lines.append(f"unequal budgets, trials that finished: {budgets}")
+    # unfinished: to come, run right now, or interrupted; a folder cannot tell which
+    is_left = any(entry["trials"]["running"] for entry in entries)
+    states = (*_STATES, "unfinished") if is_left else _STATES
+    cells = []
+    lines = []
+    for entry in entries:
+        label = entry["label"]
+        best = entry["best"]
+        trials = entry["trials"]
+        cells.append(
+            {
+                "candidate": printable(label),
+                "dims": str(entry["dimensions"]),
+                **{state: str(trials.get(state, trials["running"])) for state in states},
+                "steps": f"{entry['steps']:,}",
+                "FLOPs": "unknown" if entry["flops"] is None else f"{entry['flops']:.4g}",
+                "seconds": f"{entry['seconds']:.1f}",
+                "best validation": _value_text(entry, best["value"]) if best else "",
+            }
+        )
+        lines += [f"{label}: {line}" for line in _lines(entry)]
+    if len({entry["trials"]["finished"] for entry in entries}) > 1:
+        budgets = [f"{entry['label']} {entry['trials']['finished']}" for entry in entries]
+        lines.append(f"unequal budgets, trials that finished: {', '.join(budgets)}")
     return Section(
         title="Candidates",
-        table=Table.of(
-            [_cells(entry, states) for entry in entries],
-            ("dims", *states, "steps", "FLOPs", "seconds", "best validation"),
-        ),
+        table=Table.of(cells, ("dims", *states, "steps", "FLOPs", "seconds", "best validation")),
         lines=tuple(map(printable, lines)),
     )
-
-
-def _cells(candidate: Values, states: Sequence[str]) -> dict[str, str]:
-    """The line of a candidate. `unfinished`: trials that are to come, run right now, or were
-    interrupted; a folder cannot tell which.
-    """
-    best = candidate["best"]
-    trials = candidate["trials"]
-    flops = candidate["flops"]
-    return {
-        "candidate": printable(candidate["label"]),
-        "dims": str(candidate["dimensions"]),
-        **{state: str(trials.get(state, trials["running"])) for state in states},
-        "steps": f"{candidate['steps']:,}",
-        "FLOPs": "unknown" if flops is None else f"{flops:.4g}",
-        "seconds": f"{candidate['seconds']:.1f}",
-        "best validation": _value_text(candidate, best["value"]) if best else DASH,
-    }
 
 
 def _value_text(candidate: Values, value: float) -> str:

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import factorial, sqrt
-from typing import Any, Literal
+from math import factorial, inf, sqrt
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
-
-from subquad.plugin.metric import Metric
 
 _UPPER = 0.975
 """Upper end of a two-sided 95 % interval."""
@@ -144,13 +142,17 @@ def difference(
         parts.append((max(of_seeds, noise), freedom))
     error = sqrt(of_seeds + lasting)
     gap = float(first.by_seed.mean()) - float(second.by_seed.mean())
-    freedom = _freedom(parts)
+    # Satterthwaite's of a sum of independent variance estimates; where all are 0 the largest
+    freedom = max((own for _, own in parts), default=0.0) or 1.0
+    if spread := sum(part * part / own for part, own in parts):
+        freedom = sum(part for part, _ in parts) ** 2 / spread
     half = t_quantile(freedom) * error
+    ratio = abs(gap) / error if error else (inf if gap else 0.0)
     return Estimate(
         difference=gap,
         low=gap - half,
         high=gap + half,
-        p_value=_p_value(gap, error, freedom),
+        p_value=2.0 * float(stdtr(freedom, -ratio)),
         freedom=freedom,
         least=float(ndtri(_UPPER)) * sqrt(lasting),
     )
@@ -168,24 +170,6 @@ def _of_samples(gaps: np.ndarray, noise: float) -> tuple[float, float]:
     if extra <= 0:
         return 0.0, freedom
     return extra, freedom * min(1.0, extra / variance) ** 2
-
-
-def _p_value(gap: float, error: float, freedom: float) -> float:
-    """Two-sided, of no difference."""
-    ratio = float("inf") if gap else 0.0
-    if error > 0:
-        ratio = abs(gap) / error
-    return 2.0 * float(stdtr(freedom, -ratio))
-
-
-def _freedom(terms: Sequence[tuple[float, float]]) -> float:
-    """Satterthwaite's degrees of freedom of a sum of independent variance estimates; where all
-    are 0 the largest.
-    """
-    spread = sum(variance * variance / freedom for variance, freedom in terms)
-    if spread > 0:
-        return sum(variance for variance, _ in terms) ** 2 / spread
-    return max((freedom for _, freedom in terms), default=0.0) or 1.0
 
 
 def t_quantile(freedom: float) -> float:
@@ -221,63 +205,6 @@ class Chance:
         return f"from {self.arrangements:,} drawn arrangements"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankedPair:
-    """Two mixers over data sets, first minus second.
-
-    Attributes:
-        difference: mean over the data sets.
-        wins: data sets on which the first is better, and the second.
-        chance: Wilcoxon's.
-        adjusted: after Holm's correction.
-        unequal: data sets on which what was spent on the settings of the two differs.
-    """
-
-    first: str
-    second: str
-    difference: float
-    wins: tuple[int, int]
-    chance: Chance
-    adjusted: float
-    verdict: Literal["distinguishable", "not distinguishable", "too few data sets"]
-    unequal: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """Mixers that have a score on every data set of a protocol.
-
-    Attributes:
-        compared: how the metric is called and printed.
-        mixers: the best mean rank first.
-        ranks: mean rank of each; 1 is best.
-        friedman: chance of no difference between them, None for two mixers, which are a pair.
-        critical: Nemenyi's critical difference of mean ranks.
-        least_p: the least p-value of a pair that so many data sets allow.
-        least_p_holm: the same after Holm's correction.
-        sentence: what the tests say, and what so few data sets can say at all.
-    """
-
-    protocol: str
-    metric: str
-    compared: Metric
-    datasets: tuple[str, ...]
-    mixers: tuple[str, ...]
-    ranks: tuple[float, ...]
-    friedman: Chance | None
-    critical: float
-    sentence: str
-    least_p: float
-    least_p_holm: float
-    pairs: tuple[RankedPair, ...]
-
-    @property
-    def title(self) -> str:
-        """`Mean ranks over 5 data sets (honest): accuracy`."""
-        over = f"{len(self.datasets)} data sets ({self.protocol})"
-        return f"Mean ranks over {over}: {self.compared.label}"
-
-
 def friedman(ranks: np.ndarray) -> Chance:
     """Chance of no difference between k mixers, from their (D, k) ranks on D >= 2 data sets.
 
@@ -309,25 +236,19 @@ def signed_rank(differences: np.ndarray) -> Chance:
     """Two-sided chance of (D,) differences in Wilcoxon's signed-rank test; zeros keep their
     ranks (Pratt).
     """
-    from scipy.stats import permutation_test, rankdata, wilcoxon
+    from scipy.stats import PermutationMethod, wilcoxon
 
     gaps = differences.round(_DECIMALS)
     if not gaps.any():
         return Chance(1.0, 1, True)
-    count = len(gaps)
-    arrangements = 2**count
     sizes = np.unique(np.abs(gaps))
-    if len(sizes) == count and sizes[0]:
-        exact: Any = wilcoxon(gaps, method="exact")
-        return Chance(float(exact.pvalue), arrangements, True)
-    ranks = np.sign(gaps) * rankdata(np.abs(gaps))
-    counted = permutation_test((ranks,), _upward, permutation_type="samples", **_resampling())
-    return Chance.of(counted.pvalue, arrangements)
-
-
-def _upward(ranks: np.ndarray, axis: int) -> np.ndarray:
-    """Sums of the ranks of what is above 0."""
-    return ranks.clip(0).sum(axis)
+    is_exact = len(sizes) == len(gaps) and bool(sizes[0])
+    method: Any = "exact" if is_exact else PermutationMethod(**_resampling())
+    found: Any = wilcoxon(gaps, zero_method="pratt", method=method)
+    arrangements = 2 ** len(gaps)
+    if is_exact:
+        return Chance(float(found.pvalue), arrangements, True)
+    return Chance.of(found.pvalue, arrangements)
 
 
 def _resampling() -> dict[str, Any]:

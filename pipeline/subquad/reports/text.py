@@ -24,8 +24,6 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval."""
-MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_bytes")
-"""What finished runs cost, as their results call it."""
 
 SPREAD_NOTE = "±: standard deviation over the seeds (of a sample, n − 1)"
 
@@ -57,16 +55,12 @@ def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Ke
     return groups
 
 
-def score_text(metric: Metric, value: Spread | float | None) -> str:
+def score_text(metric: Metric, value: Spread | None) -> str:
     """`98.56 ± 0.16`, without the unit; without ± for one value."""
     if value is None:
         return DASH
-    if not isinstance(value, Spread):
-        return metric.number(value)
     mean = metric.number(value.mean)
-    if value.std is None:
-        return mean
-    return f"{mean} ± {metric.number(value.std)}"
+    return mean if value.std is None else f"{mean} ± {metric.number(value.std)}"
 
 
 def p_text(p_value: float) -> str:

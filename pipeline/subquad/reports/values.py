@@ -7,17 +7,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
+from operator import attrgetter
 from typing import Any
 
-from subquad.reports.model import Comparison, Curve, Mean, Reference, Report, TableLine, TableRow
+from subquad.reports.compare import Comparison
+from subquad.reports.curves import Curve
+from subquad.reports.means import Ranking
 from subquad.reports.published import Beside
-from subquad.reports.text import MEASURED, Values
+from subquad.reports.reading import Report
+from subquad.reports.rows import Reference, TableRow
+from subquad.reports.text import Values
 
 _FORMAT = 3
-_RANKING = (
-    *("protocol", "metric", "datasets", "mixers", "ranks", "friedman", "critical", "sentence"),
-    *("least_p", "least_p_holm", "pairs"),
-)
+_MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_bytes")
+"""What finished runs cost, as their results call it."""
 
 
 def report_values(report: Report) -> Values:
@@ -25,8 +28,7 @@ def report_values(report: Report) -> Values:
     return _plain(
         {
             "format": _FORMAT,
-            "baseline": report.baseline,
-            "headlines": report.headlines,
+            **_picked(report, "baseline", "headlines"),
             "metrics": {
                 name: row.first.shown(name)
                 for row in report.rows
@@ -34,22 +36,19 @@ def report_values(report: Report) -> Values:
             },
             "rows": [_row(row, report.beside[row]) for row in report.rows],
             "references": list(map(_reference, report.references)),
-            "means": list(map(_mean, report.means)),
+            "means": [
+                {
+                    "kind": "reference mean" if mean.is_reference else "mean",
+                    **_picked(mean, "protocol", "metric", "datasets", "score", mixer="name"),
+                }
+                for mean in report.means
+            ],
             "examples": report.examples,
-            "rankings": [_picked(ranking, *_RANKING) for ranking in report.rankings],
+            "rankings": list(map(_ranking, report.rankings)),
             "curves": list(map(_curve, report.curves)),
             "comparisons": list(map(_comparison, report.comparisons)),
         }
     )
-
-
-def _mean(mean: Mean) -> Values:
-    return {
-        "kind": "reference mean" if mean.is_reference else "mean",
-        "mixer": mean.name,
-        **_picked(mean.first, "protocol", "metric"),
-        **_picked(mean, "datasets", "score"),
-    }
 
 
 def _plain(value: Any) -> Any:
@@ -60,27 +59,25 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return list(map(_plain, value))
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _picked(thing: Any, *names: str) -> Values:
-    return {name: getattr(thing, name) for name in names}
-
-
-def _about(line: TableLine) -> Values:
-    return {"dataset": line.dataset, "mixer": line.label}
+def _picked(thing: Any, *names: str, **others: str) -> Values:
+    """Attributes by their names; `others` have another name there, `first.name`."""
+    others |= dict(zip(names, names, strict=True))
+    return {name: attrgetter(path)(thing) for name, path in others.items()}
 
 
 def _row(row: TableRow, beside: Iterable[Beside]) -> Values:
     tuning = row.tuning
     return {
         "kind": "mixer",
-        **_about(row),
+        **_picked(row, dataset="dataset", mixer="label"),
         "setting": dict(row.setting),
         **_picked(row, "protocol", "protocol_label"),
         "status": row.status(),
         **_picked(row, "metric", "seeds", "samples", "score", "last_score", "besides"),
-        **{name: row.measured(name) for name in MEASURED},
+        **{name: row.measured(name) for name in _MEASURED},
         "parameters": row.counted[0].parameters if row.counted else None,
         "flops_per_step": row.counted[0].flops_per_step if row.counted else None,
         **_picked(row, "best_epochs", "notes"),
@@ -94,17 +91,32 @@ def _reference(reference: Reference) -> Values:
     ends = zip(("low", "high"), reference.interval(reference.metric) or (), strict=False)
     return {
         "kind": "reference",
-        "mixer": reference.name,
-        "reference": reference.key,
+        **_picked(reference, mixer="name", reference="key"),
         "score": {"mean": reference.value, **dict(ends)},
         **_picked(reference, "dataset", "protocol", "metric", "samples"),
         "runs": [{"name": run.name} for run in reference.runs],
     }
 
 
+def _ranking(ranking: Ranking) -> Values:
+    pairs = [
+        {
+            **_picked(pair, first="first.name", second="second.name"),
+            **_picked(pair, "difference", "wins", "chance", "adjusted", "verdict", "unequal"),
+        }
+        for pair in ranking.pairs
+    ]
+    return {
+        **_picked(ranking.means[0], "protocol", "metric", "datasets"),
+        **_picked(ranking, "mixers", "ranks", "friedman", "critical", "sentence"),
+        **_picked(ranking, "least_p", "least_p_holm"),
+        "pairs": pairs,
+    }
+
+
 def _curve(curve: Curve) -> Values:
     about = {
-        **_about(curve.rows[0]),
+        **_picked(curve.rows[0], dataset="dataset", mixer="label"),
         **_picked(curve.rows[0], "protocol", "metric"),
         "key": curve.key,
         "at": dict(curve.at),
@@ -114,8 +126,7 @@ def _curve(curve: Curve) -> Values:
             "kind": "value",
             **about,
             "value": row.runs[0].leaves.get(curve.key),
-            "base": row.is_base,
-            **_picked(row, "seeds", "validation", "score"),
+            **_picked(row, "seeds", "validation", "score", base="is_base"),
             "published": _beside(curve.beside[row]),
         }
         for row in curve.rows
@@ -140,18 +151,9 @@ def _beside(found: Iterable[Beside]) -> list[Values]:
 
 
 def _comparison(pair: Comparison) -> Values:
-    estimate = None
-    if pair.estimate:
-        estimate = {
-            name: value if math.isfinite(value) else None
-            for name, value in asdict(pair.estimate).items()
-        }
     return {
-        "dataset": pair.first.dataset,
-        "protocol": pair.first.protocol,
-        "first": pair.first.name,
-        "second": pair.second.name,
-        "estimate": estimate,
-        "p_holm": pair.adjusted,
-        **_picked(pair, "seeds", "basis", "verdict", "notes"),
+        **_picked(pair, dataset="first.dataset", protocol="first.protocol"),
+        **_picked(pair, first="first.name", second="second.name"),
+        "estimate": pair.estimate,
+        **_picked(pair, "seeds", "basis", "verdict", "notes", p_holm="adjusted"),
     }

@@ -13,7 +13,7 @@ from subquad.reports.document import ReportDocument
 from subquad.reports.drawing import Chart
 from subquad.reports.formats import HERE, picture, print_document, sheet_of
 
-WIDTH = 120
+_WIDTH = 120
 """Characters of a line of the text."""
 
 
@@ -58,5 +58,5 @@ class ReportView:
 
     def __repr__(self) -> str:
         stream = io.StringIO()
-        print_document(self.document, Console(file=stream, width=WIDTH))
+        print_document(self.document, Console(file=stream, width=_WIDTH))
         return stream.getvalue().rstrip("\n")

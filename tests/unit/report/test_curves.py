@@ -17,9 +17,8 @@ from subquad.record.integrity import write_result
 from subquad.record.names import EXPERIMENT, IDENTITY
 from subquad.reports import document_of, print_document, read_report, write_document
 from subquad.reports.beside import printed_values, published_beside
-from subquad.reports.charts import curve_chart
-from subquad.reports.curves import _expected_range
-from subquad.reports.model import Curve
+from subquad.reports.curves import Curve, _expected_range
+from subquad.reports.drawing import curve_chart
 
 ORDER = "mixer.params.order"
 AGF = {"order": 5, "ortho_weight": 0.1, "jacobi_a": 1.5, "jacobi_b": 1.0}

@@ -15,8 +15,7 @@ import pytest
 
 from subquad.record.metrics import read_records
 from subquad.reports import FORMATS, document_of, read_report
-from subquad.reports.charts import _thin, training_charts
-from subquad.reports.drawing import Line, LineChart
+from subquad.reports.drawing import Line, LineChart, _thin, training_charts
 
 NASTY = (
     "<script>alert(1)</script>",

@@ -146,7 +146,7 @@ def test_few_data_sets_say_what_they_allow(study):
         "after Holm's correction; it takes 7"
     )
     assert {(pair.wins, pair.verdict) for pair in ranking.pairs} == {((4, 0), "too few data sets")}
-    assert [(pair.first, pair.second) for pair in ranking.pairs][1:] == [
+    assert [(pair.first.name, pair.second.name) for pair in ranking.pairs][1:] == [
         ("agf", "identity"),
         ("softmax", "identity"),
     ]

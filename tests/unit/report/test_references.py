@@ -257,7 +257,10 @@ def test_runs_that_disagree_without_a_reason_are_counted(factory):
     for seed, score in enumerate([0.2, 0.2, 0.25]):
         factory.cell(study, seed=seed, accuracy=0.9, reference_scores={"majority": score})
     report = read_report([study])
-    assert [reference.which for reference in report.references] == ["2 of 3 runs", "1 of 3 runs"]
+    assert [reference.label for reference in report.references] == [
+        "majority (2 of 3 runs)",
+        "majority (1 of 3 runs)",
+    ]
     assert "(majority (1 of 3 runs) 25.0 %" in report.headlines[-1]
 
 

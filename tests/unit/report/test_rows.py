@@ -147,7 +147,7 @@ def test_a_row_of_unfinished_runs_only(factory):
     assert (row.dataset, row.mixer, row.score, row.counted) == ("JapaneseVowels", "agf", None, ())
     assert row.measured("parameters") is None
     assert row.status() == "1 unfinished"
-    assert row.runs[0].protocol_meaning == "checkpoint chosen on validation; test opened once"
+    assert row.protocol_label == "checkpoint chosen on validation; test opened once"
 
 
 def test_an_unfinished_run_has_its_siblings_names(factory):

@@ -17,7 +17,7 @@ from subquad.plugin.metric import Metric
 from subquad.record.files import parse_object
 from subquad.record.integrity import write_result
 from subquad.reports import Report, document_of, read_report
-from subquad.reports.charts import curve_chart, training_charts
+from subquad.reports.drawing import curve_chart, training_charts
 
 SUMMARIES: dict[str, Any] = {
     "metric": "loss",
