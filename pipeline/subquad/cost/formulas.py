@@ -25,7 +25,10 @@ def tensors_in(tree: Any) -> list[Tensor]:
     found = []
     if isinstance(tree, (list, tuple)):
         for part in tree:
-            found += tensors_in(part)
+            if isinstance(part, Tensor):
+                found.append(part)
+            elif isinstance(part, (list, tuple)):
+                found += tensors_in(part)
     return found
 
 
@@ -137,6 +140,11 @@ def lstm(factor: int, args: Sequence[Any], out: Any) -> int:
 def product(args: Sequence[Any], out: Any) -> int:
     """A vector, or a matrix and a vector: two for each number of the larger one."""
     return 2 * max(map(reals, tensors_in(args)))
+
+
+def matrix_product(left: int, args: Sequence[Any], out: Any) -> int:
+    """Two for each number of a row of the left factor and each of the result; real or complex."""
+    return 2 * out.numel() * args[left].shape[-1]
 
 
 def distances(args: Sequence[Any], out: Any) -> int:

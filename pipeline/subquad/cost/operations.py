@@ -1,7 +1,7 @@
 """What one torch operation costs: FLOPs, and which tensors it has to touch. Names are those of
 ATen.
 
-Matrix products, forward convolutions and attention have torch's own formulas
+Forward convolutions and attention have torch's own formulas
 (`torch.utils.flop_counter`), others those of `subquad.cost.formulas`. Copies, gathers and constants
 are 0 FLOPs: what they cost is bytes.
 """
@@ -126,7 +126,8 @@ _FORMULAS: dict[str, formulas.Formula] = {
     **dict.fromkeys(("dot", "vdot", "mv", "addmv"), formulas.product),
     **dict.fromkeys(("mul", "div"), partial(formulas.per_output, 1, of_complex=6)),
     **dict.fromkeys(("addcmul", "addcdiv", "addr"), partial(formulas.per_output, 2)),
-    "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
+    **dict.fromkeys(("mm", "bmm"), partial(formulas.matrix_product, 0)),
+    **dict.fromkeys(("addmm", "baddbmm", "_addmm_activation"), partial(formulas.matrix_product, 1)),
     "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
     **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), formulas.distances),
     "convolution_backward": formulas.convolution_backward,
