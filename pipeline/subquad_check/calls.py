@@ -56,18 +56,23 @@ def call(
     """
     # `torch.manual_seed` would write down the stack for each kind of device that is not in use,
     # which takes a fifth of a certificate's time
-    (torch.default_generator if x.device.type == "cpu" else torch).manual_seed(seed)
+    generator = torch.default_generator if x.device.type == "cpu" else torch
+    generator.manual_seed(seed)
     # what `afresh` makes is made in training only
     looked().note(
         length=x.shape[1],
         format="bf16 autocast" if autocast else word(x.dtype),
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
-    with (
-        torch.autocast(x.device.type, torch.bfloat16, enabled=autocast),
-        contextlib.nullcontext() if dropout else NoDropout(),
-    ):
-        return as_output(mixer(x, keep=keep))
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+        before = None if dropout else torch.get_rng_state()
+        result = as_output(mixer(x, keep=keep))
+        if before is None or torch.equal(before, torch.get_rng_state()):
+            return result
+        # only where something was drawn: to look at each function takes longer than many a call
+        generator.manual_seed(seed)
+        with NoDropout():
+            return as_output(mixer(x, keep=keep))
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
@@ -320,11 +325,12 @@ def slope(
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    outs, cache = mixer.prefill(beginning(x, start))
+    first, cache = mixer.prefill(beginning(x, start))
+    outs = [first]
     for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
-        outs = torch.cat([outs, out[:, None]], 1)
-    return outs
+        outs.append(out[:, None])
+    return torch.cat(outs, 1)
 
 
 def tensors_of(tree: Any) -> list[Tensor]:

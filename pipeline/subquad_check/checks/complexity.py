@@ -2,9 +2,9 @@
 it is judged only where numbers came from Python or NumPy, whose work nobody counts.
 
 Counted at lengths that are powers of two, each time on a mixer built for that length: a forward
-and backward pass in training mode, another one there with padding, and one in evaluation mode with
-padding, added. A claim has to be tight: the larger of FLOPs and bytes must reach it, and neither
-may pass it.
+and backward pass in training mode, another one there with padding, and a forward pass in evaluation
+mode with padding, added. A claim has to be tight: the larger of FLOPs and bytes must reach it, and
+neither may pass it.
 
 Letters: L length.
 """
@@ -240,7 +240,7 @@ def _count_at(subject: CheckSubject, length: int) -> Count:
         try:
             mixer.train()
             training = count_pass(mixer, x[:1]) + count_pass(mixer, x, keep=keep)
-            return training + count_pass(mixer.eval(), x, keep=keep)
+            return training + count_pass(mixer.eval(), x, keep=keep, backward=False)
         except SubquadError:
             raise
         except Exception as error:  # whether the mixer runs at all is for other checks
