@@ -56,8 +56,7 @@ def call(
     """
     # `torch.manual_seed` would write down the stack for each kind of device that is not in use,
     # which takes a fifth of a certificate's time
-    generator = torch.default_generator if x.device.type == "cpu" else torch
-    generator.manual_seed(seed)
+    (torch.default_generator if x.device.type == "cpu" else torch).manual_seed(seed)
     # what `afresh` makes is made in training only
     looked().note(
         length=x.shape[1],
@@ -65,14 +64,19 @@ def call(
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
     with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
-        before = None if dropout else torch.get_rng_state()
         result = as_output(mixer(x, keep=keep))
-        if before is None or torch.equal(before, torch.get_rng_state()):
+        # to look at each function takes longer than many a call
+        if dropout or not _has_drawn(seed):
             return result
-        # only where something was drawn: to look at each function takes longer than many a call
-        generator.manual_seed(seed)
         with NoDropout():
             return as_output(mixer(x, keep=keep))
+
+
+def _has_drawn(seed: int) -> bool:
+    """Whether torch's generator is no longer as this seed makes it, as which it is left."""
+    after = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    return not torch.equal(after, torch.get_rng_state())
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
@@ -224,9 +228,7 @@ def alike(
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
     outputs(mixer, x[:1], dropout=False)
-    after = torch.get_rng_state()
-    torch.default_generator.manual_seed(0)  # as `call` does
-    return not torch.equal(after, torch.get_rng_state())
+    return _has_drawn(0)  # the seed of such a call
 
 
 def normal(shape: Sequence[int], seed: int) -> Tensor:
@@ -311,14 +313,12 @@ def slope(
     """
     before = [tensor.detach().clone() for tensor in inputs]
     apart = 0.0
-    for sign in (1, -1):
+    for sign in (1, -1, 0):
         with torch.no_grad():
             for tensor, known, direction in zip(inputs, before, directions, strict=True):
                 tensor.copy_(known + sign * step * direction)
-        apart += sign * function()
-    with torch.no_grad():
-        for tensor, known in zip(inputs, before, strict=True):
-            tensor.copy_(known)
+        if sign:
+            apart += sign * function()
     return apart / (2 * step)
 
 

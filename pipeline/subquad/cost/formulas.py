@@ -25,10 +25,7 @@ def tensors_in(tree: Any) -> list[Tensor]:
     found = []
     if isinstance(tree, (list, tuple)):
         for part in tree:
-            if isinstance(part, Tensor):
-                found.append(part)
-            elif isinstance(part, (list, tuple)):
-                found += tensors_in(part)
+            found += tensors_in(part)
     return found
 
 
@@ -142,9 +139,10 @@ def product(args: Sequence[Any], out: Any) -> int:
     return 2 * max(map(reals, tensors_in(args)))
 
 
-def matrix_product(left: int, args: Sequence[Any], out: Any) -> int:
-    """Two for each number of a row of the left factor and each of the result; real or complex."""
-    return 2 * out.numel() * args[left].shape[-1]
+def matrix_product(args: Sequence[Any], out: Any) -> int:
+    """Each number of the left factor meets a row of the right one."""
+    *_, left, right = tensors_in(args)
+    return 2 * left.numel() * right.shape[-1]
 
 
 def distances(args: Sequence[Any], out: Any) -> int:
