@@ -63,11 +63,20 @@ def call(
         format="bf16 autocast" if autocast else word(x.dtype),
         mode="training" if getattr(mixer, "training", True) else "evaluation",
     )
-    with (
-        torch.autocast(x.device.type, torch.bfloat16, enabled=autocast),
-        contextlib.nullcontext() if dropout else NoDropout(),
-    ):
-        return as_output(mixer(x, keep=keep))
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+        result = as_output(mixer(x, keep=keep))
+        # to look at each function takes longer than many a call
+        if dropout or not _has_drawn(seed):
+            return result
+        with NoDropout():
+            return as_output(mixer(x, keep=keep))
+
+
+def _has_drawn(seed: int) -> bool:
+    """Whether torch's generator is no longer as this seed makes it, as which it is left."""
+    after = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    return not torch.equal(after, torch.get_rng_state())
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
@@ -219,9 +228,7 @@ def alike(
 def draws(mixer: TokenMixer, x: Tensor) -> bool:
     """Whether it draws random numbers besides torch's dropout in the mode in which it is."""
     outputs(mixer, x[:1], dropout=False)
-    after = torch.get_rng_state()
-    torch.default_generator.manual_seed(0)  # as `call` does
-    return not torch.equal(after, torch.get_rng_state())
+    return _has_drawn(0)  # the seed of such a call
 
 
 def normal(shape: Sequence[int], seed: int) -> Tensor:
@@ -306,25 +313,24 @@ def slope(
     """
     before = [tensor.detach().clone() for tensor in inputs]
     apart = 0.0
-    for sign in (1, -1):
+    for sign in (1, -1, 0):
         with torch.no_grad():
             for tensor, known, direction in zip(inputs, before, directions, strict=True):
                 tensor.copy_(known + sign * step * direction)
-        apart += sign * function()
-    with torch.no_grad():
-        for tensor, known in zip(inputs, before, strict=True):
-            tensor.copy_(known)
+        if sign:
+            apart += sign * function()
     return apart / (2 * step)
 
 
 @torch.no_grad()
 def decoded(mixer: TokenMixer, x: Tensor, start: int) -> Tensor:
     """Outputs (B, L, D) in decoding: `start` tokens by a prefill, each later one by a step."""
-    outs, cache = mixer.prefill(beginning(x, start))
+    first, cache = mixer.prefill(beginning(x, start))
+    outs = [first]
     for token in x[:, start:].unbind(1):
         out, cache = mixer.step(token.contiguous(), cache)
-        outs = torch.cat([outs, out[:, None]], 1)
-    return outs
+        outs.append(out[:, None])
+    return torch.cat(outs, 1)
 
 
 def tensors_of(tree: Any) -> list[Tensor]:

@@ -88,23 +88,25 @@ class Count:
 
     def note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
         """Add one operation that ran."""
-        rule, changed = _known(func)
-        name = func._schema.name
+        name, rule, places = _known(func)
         if rule and rule.traffic == "none":
             return
-        if any(tensor.layout != torch.strided for tensor in tensors_in([args, out])):
+        given = tensors_in(args)
+        made = tensors_in(out)
+        if any(tensor.layout != torch.strided for tensor in given + made):
             rule = SPARSE.get(name.removeprefix("aten::"))
             name = f"{name} of COO tensors"
         if rule is None:
             self.note_unknown(name)
         else:
-            given = [args[place] for place in changed if place < len(args)]
-            moved = _moved(rule, tensors_in(given), args, kwargs, out)
+            changed = tensors_in([args[place] for place in places if place < len(args)])
+            written = made or changed or tensors_in([*kwargs.values()])
+            moved = _moved(rule, changed, given, written)
             self.flops += rule.flops(args, out)
             self.moved += moved
             self.moved_by[name] += moved
         self.operations += 1
-        for tensor in tensors_in(out):
+        for tensor in made:
             for part in stored(tensor):
                 self.largest[name] = max(self.largest[name], part.numel())
 
@@ -223,29 +225,28 @@ def _pass(model: nn.Module, objective: Callable[[Batch], Tensor], batch: Batch) 
 
 
 @functools.cache
-def _known(func: Any) -> tuple[Rule | None, tuple[int, ...]]:
-    """An operator's rule, and which of its arguments it changes."""
-    return rule_of(func), tuple(
+def _known(func: Any) -> tuple[str, Rule | None, list[int]]:
+    """An operator's name and rule, and which of its arguments it changes."""
+    schema = func._schema
+    changed = [
         place
-        for place, argument in enumerate(func._schema.arguments)
+        for place, argument in enumerate(schema.arguments)
         if argument.alias_info and argument.alias_info.is_write
-    )
+    ]
+    return schema.name, rule_of(func), changed
 
 
-def _moved(
-    rule: Rule, changed: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any], out: Any
-) -> int:
+def _moved(rule: Rule, changed: list[Tensor], given: list[Tensor], written: list[Tensor]) -> int:
     """Bytes read and written."""
     reads = []
     scattered = 0
-    for tensor in tensors_in(args):
+    for tensor in given:
         size = _touched(tensor)
         is_changed = any(tensor is other for other in changed)
         if not is_changed:
             scattered = max(scattered, size)
         if not (is_changed and rule.overwrites):
             reads.append(size)
-    written = tensors_in(out) or changed or tensors_in([*kwargs.values()])
     writes = sum(map(_touched, written))
     if rule.traffic == "gather" and reads:
         reads[0] = min(reads[0], writes)
@@ -261,6 +262,8 @@ def _touched(x: Tensor) -> int:
     """
     if x.layout != torch.strided:
         return sum(map(_touched, stored(x)))
+    if x.is_contiguous():
+        return x.nbytes
     own = x.element_size()
     for size, stride in zip(x.shape, x.stride(), strict=True):
         if stride or not size:
@@ -268,7 +271,7 @@ def _touched(x: Tensor) -> int:
     return min(own, x.untyped_storage().nbytes())
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = {Tensor, torch.nn.Parameter}
 
 
 class _Dispatch(TorchDispatchMode):
@@ -291,7 +294,7 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if any(kind not in _PLAIN for kind in types):  # it comes again, in its own tensors
+        if not _PLAIN.issuperset(types):  # it comes again, in its own tensors
             return NotImplemented
         # a higher-order operator: what it runs inside is hidden
         if not isinstance(func, torch._ops.OpOverload):

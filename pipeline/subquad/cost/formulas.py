@@ -139,6 +139,12 @@ def product(args: Sequence[Any], out: Any) -> int:
     return 2 * max(map(reals, tensors_in(args)))
 
 
+def matrix_product(args: Sequence[Any], out: Any) -> int:
+    """Each number of the left factor meets a row of the right one."""
+    *_, left, right = tensors_in(args)
+    return 2 * left.numel() * right.shape[-1]
+
+
 def distances(args: Sequence[Any], out: Any) -> int:
     pairs, *_ = tensors_in(out)
     return 3 * reals(pairs) * args[0].shape[-1]

@@ -1,7 +1,7 @@
 """What one torch operation costs: FLOPs, and which tensors it has to touch. Names are those of
 ATen.
 
-Matrix products, forward convolutions and attention have torch's own formulas
+Forward convolutions and attention have torch's own formulas
 (`torch.utils.flop_counter`), others those of `subquad.cost.formulas`. Copies, gathers and constants
 are 0 FLOPs: what they cost is bytes.
 """
@@ -114,6 +114,7 @@ _CUBIC = {
 """Factors of n^3, as in Golub and Van Loan, Matrix Computations, for each square matrix of n
 rows.
 """
+_PRODUCTS = "mm bmm addmm baddbmm addbmm _addmm_activation"
 _FORMULAS: dict[str, formulas.Formula] = {
     "_fft_c2c": partial(formulas.fft, 5),
     "_fft_r2c": partial(formulas.fft, 2.5),
@@ -126,8 +127,7 @@ _FORMULAS: dict[str, formulas.Formula] = {
     **dict.fromkeys(("dot", "vdot", "mv", "addmv"), formulas.product),
     **dict.fromkeys(("mul", "div"), partial(formulas.per_output, 1, of_complex=6)),
     **dict.fromkeys(("addcmul", "addcdiv", "addr"), partial(formulas.per_output, 2)),
-    "_addmm_activation": lambda args, out: 2 * out.numel() * args[1].shape[-1],
-    "addbmm": lambda args, out: 2 * args[1].numel() * args[2].shape[-1],
+    **dict.fromkeys(_PRODUCTS.split(), formulas.matrix_product),
     **dict.fromkeys(("_cdist_forward", "_cdist_backward", "_euclidean_dist"), formulas.distances),
     "convolution_backward": formulas.convolution_backward,
     "mkldnn_convolution": formulas.convolution,

@@ -87,8 +87,11 @@ def _cache_step(subject: CheckSubject) -> Comparisons:
             got, cache = mixer.step(_next_of(x, i, starts), cache)
             yield f"step {i + 1} against forward", got, _next_of(expected, i, starts)
     x = subject.tokens(3, 2)
-    got = decoded(mixer, x, 1)[:, 1]
-    yield "first step after prefill of one token without a mask", got, outputs(mixer, x)[:, 1]
+    yield (
+        "first step after prefill of one token without a mask",
+        decoded(mixer, x, 1)[:, 1],
+        outputs(mixer, x)[:, 1],
+    )
     return SAID.format(many)
 
 

@@ -239,8 +239,9 @@ def _causal_lengths(subject: CheckSubject) -> Comparisons:
         x = subject.tokens(2, length)
         forms = {}
         for cut in cuts:
-            form = Form(beginning(x, cut), plain=(slice(None), slice(cut)))
-            forms[f"of the first {cut} tokens alone against within {length}"] = form
+            forms[f"of the first {cut} tokens alone against within {length}"] = Form(
+                beginning(x, cut), plain=(slice(None), slice(cut))
+            )
         yield from alike(subject.build(max_len=length), x, None, forms, dropout=False)
 
 

@@ -78,8 +78,8 @@ def _shapes(subject: CheckSubject) -> Finding:
 @compares("a mask in which all tokens are real means the same as none")
 def _mask_of_ones(subject: CheckSubject) -> Comparisons:
     mixer, x, keep = subject.case(LENGTH)
-    form = Form(x, torch.ones_like(keep))
-    yield from alike(mixer, x, None, {"with a mask of real tokens against no mask": form})
+    forms = {"with a mask of real tokens against no mask": Form(x, torch.ones_like(keep))}
+    yield from alike(mixer, x, None, forms)
 
 
 @compares("inputs are not changed in place, nor outputs by later calls", 0.0)
@@ -106,8 +106,11 @@ def _strides(subject: CheckSubject) -> Comparisons:
     roundings.
     """
     mixer, x, keep = subject.case(LENGTH)
-    expanded = keep[:1].expand(2, -1)
-    masks = {"an expanded": expanded, "a transposed": keep.T.contiguous().T, "no": None}
+    masks = {
+        "an expanded": keep[:1].expand(2, -1),
+        "a transposed": keep.T.contiguous().T,
+        "no": None,
+    }
     for which, mask in masks.items():
         forms = {
             f"for {name} tokens and {which} mask": Form(view, mask)

@@ -53,9 +53,12 @@ def results(tensors, recurrence, keep, heads, implementation, grams=False):
 
 
 def assert_same(tensors, recurrence=True, keep=None, heads=2, tolerance=5e-6, grams=True):
+    """Returns what the kernels give."""
     wide = [tensor.double() for tensor in tensors]
     expected = results(wide, recurrence, keep, heads, "reference", grams)
-    assert_near(results(tensors, recurrence, keep, heads, "triton", grams), expected, tolerance)
+    got = results(tensors, recurrence, keep, heads, "triton", grams)
+    assert_near(got, expected, tolerance)
+    return got
 
 
 @pytest.mark.parametrize(("length", "dim", "heads"), [(1, 3, 1), (33, 20, 2), (70, 6, 2)])
@@ -94,9 +97,8 @@ def test_parts_of_one_or_several_tiles_the_same_bits_every_time(monkeypatch, pro
     tensors = inputs(1, 300, 4, dtype)
     keep = torch.rand(1, 300, generator=torch.Generator().manual_seed(0)) < 0.6
     tolerance = max(5e-6, 2 * torch.finfo(dtype).eps * (dtype != torch.float32))
-    assert_same(tensors, keep=keep, tolerance=tolerance)
-    first, second = (results(tensors, True, keep, 2, "triton", True) for _ in range(2))
-    assert all(map(torch.equal, first, second))
+    first = assert_same(tensors, keep=keep, tolerance=tolerance)
+    assert all(map(torch.equal, first, results(tensors, True, keep, 2, "triton", True)))
 
 
 @pytest.mark.parametrize("heads", [1, 16, 100, 300, 512, 4096])
@@ -128,9 +130,9 @@ def test_large_logits_do_not_overflow():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_read_and_written_as_such(dtype):
     tensors = inputs(1, 35, 8, dtype)
-    found = [result.dtype for result in results(tensors, True, None, 2, "triton")]
+    out, *_, by_tokens, by_coefficients = assert_same(tensors, tolerance=2 * torch.finfo(dtype).eps)
+    found = [result.dtype for result in (out, by_tokens, by_coefficients)]
     assert found == [dtype, dtype, torch.float32]
-    assert_same(tensors, tolerance=2 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [("highest", "tf32x3"), ("high", "tf32")])

@@ -25,18 +25,18 @@ def drawn(seed):
     return torch.Generator().manual_seed(seed)
 
 
-def inputs(queries, keys, width, v_width, dtype=torch.float32):
-    """Queries, keys and values of two samples and two heads."""
+def inputs(queries, keys, width, v_width, dtype=torch.float32, samples=1):
+    """Queries, keys and values of samples with two heads; each of these is a program of its own."""
     draw = drawn(queries + keys)
     shapes = ((queries, width), (keys, width), (keys, v_width))
-    return [torch.randn(2, 2, *shape, generator=draw).to(dtype) for shape in shapes]
+    return [torch.randn(samples, 2, *shape, generator=draw).to(dtype) for shape in shapes]
 
 
 def picks(tensors, counts, repeated=False):
     """Other rows of Q and of K for each sample and head; the first one twice."""
     found = []
     for x, count in zip(tensors, counts, strict=False):
-        order = torch.rand(2, 2, x.shape[2], generator=drawn(3)).argsort(-1)[..., :count]
+        order = torch.rand(x.shape[:3], generator=drawn(3)).argsort(-1)[..., :count]
         if repeated:
             order[..., -1] = order[..., 0]
         found.append(order)
@@ -45,20 +45,25 @@ def picks(tensors, counts, repeated=False):
 
 def means(tensors, counts):
     return [
-        torch.randn(2, 2, count, x.shape[3], generator=drawn(4)).to(x.dtype)
+        torch.randn(*x.shape[:2], count, x.shape[3], generator=drawn(4)).to(x.dtype)
         for x, count in zip(tensors, counts, strict=False)
     ]
 
 
-def results(tensors, hats, implementation, start="norms", iterations=2, through=True, **given):
+def outputs_of(tensors, hats, implementation, start="norms", iterations=2, through=True, **given):
+    """Both outputs."""
+    invert = partial(pseudo_inverse, iterations=iterations, start=start, through_start=through)
+    with using({"landmarks.attention": implementation}):
+        return _ATTENTION(*tensors, Given(*hats, invert, **given))
+
+
+def results(tensors, hats, implementation, **given):
     """Both outputs, and the gradients by q, k, v and by landmarks that are no rows."""
     hats = [hat if hat.dim() == 3 else hat.to(tensors[0].dtype) for hat in hats]
     leaves = [*tensors, *(hat for hat in hats if hat.dim() == 4)]
     for leaf in leaves:
         leaf.requires_grad_()
-    invert = partial(pseudo_inverse, iterations=iterations, start=start, through_start=through)
-    with using({"landmarks.attention": implementation}):
-        outputs = _ATTENTION(*tensors, Given(*hats, invert, **given))
+    outputs = outputs_of(tensors, hats, implementation, **given)
     total = sum(
         (out.double() * torch.randn(out.shape, generator=drawn(9))).sum() for out in outputs
     )
@@ -66,19 +71,22 @@ def results(tensors, hats, implementation, start="norms", iterations=2, through=
 
 
 def assert_same(tensors, hats, tolerance=1e-5, **options):
+    """Returns what the kernels give."""
     copies = [tensor.double() for tensor in tensors]
     expected = results(copies, [hat.clone() for hat in hats], "reference", **options)
-    assert_near(results(tensors, hats, "triton", **options), expected, tolerance)
+    got = results(tensors, hats, "triton", **options)
+    assert_near(got, expected, tolerance)
+    return got
 
 
-def masks(keys, counts):
+def masks(keys, counts, samples=1):
     """Keys, and landmarks of Q and K, that count: the first of each, at least."""
     draw = drawn(8)
     found = {}
     for name, shape in (
-        ("key_keep", (2, keys)),
-        ("q_hat_keep", (2, 2, counts[0])),
-        ("k_hat_keep", (2, 1, counts[1])),
+        ("key_keep", (samples, keys)),
+        ("q_hat_keep", (samples, 2, counts[0])),
+        ("k_hat_keep", (samples, 1, counts[1])),
     ):
         found[name] = torch.rand(shape, generator=draw) < 0.6
         found[name][..., 0] = True
@@ -108,8 +116,9 @@ def test_values_and_gradients_in_one_part_or_several(
     monkeypatch, queries, keys, width, v_width, p, r, masked, programs, iterations
 ):
     monkeypatch.setattr(landmark_kernel, "PROGRAMS", programs)
-    tensors = inputs(queries, keys, width, v_width)
-    given = masks(keys, (p, r)) if masked else {}
+    samples = 1 if p > 64 else 2
+    tensors = inputs(queries, keys, width, v_width, samples=samples)
+    given = masks(keys, (p, r), samples) if masked else {}
     hats = picks(tensors, (p, r), repeated=p > 1)
     assert_same(tensors, hats, iterations=iterations, **given)
 
@@ -132,7 +141,7 @@ def test_matrices_that_registers_do_not_hold_are_made_in_tiles(monkeypatch, mask
         (0, False),
         (1, True),
         (1, False),
-        (4, True),
+        (3, True),
         pytest.param(4, False, marks=pytest.mark.extended),
     ],
 )
@@ -148,7 +157,7 @@ def test_masked_keys_are_not_seen():
     given = masks(70, (5, 6))
     hidden = ~given["key_keep"][:, None, :, None]
     louder = [tensors[0], *(tensor.detach().masked_fill(hidden, 1e4) for tensor in tensors[1:])]
-    first, second = (results(x, hats, "triton", **given)[:2] for x in (louder, tensors))
+    first, second = (outputs_of(x, hats, "triton", **given) for x in (louder, tensors))
     assert_near(first, second, 0.0)
 
 
@@ -156,9 +165,8 @@ def test_masked_keys_are_not_seen():
 def test_half_precision_is_read_and_written_as_such(dtype):
     """The interpreter cuts numbers off where a GPU rounds them: twice the error."""
     tensors = inputs(40, 50, 8, 8, dtype)
-    hats = picks(tensors, (6, 6))
-    assert {result.dtype for result in results(tensors, hats, "triton")} == {dtype}
-    assert_same(inputs(40, 50, 8, 8, dtype), hats, tolerance=6 * torch.finfo(dtype).eps)
+    got = assert_same(tensors, picks(tensors, (6, 6)), tolerance=6 * torch.finfo(dtype).eps)
+    assert {result.dtype for result in got} == {dtype}
 
 
 def test_any_strides_and_outputs_full_of_nan(monkeypatch):
@@ -188,8 +196,8 @@ def test_an_output_that_nobody_uses_has_no_gradient():
 
 def test_cur_attention_takes_the_kernels():
     draw = drawn(1)
-    q, k, v = (torch.randn(2, 2, 45, 8, generator=draw) for _ in range(3))
-    index = torch.arange(0, 40, 5).expand(2, 2, -1)
+    q, k, v = (torch.randn(2, 1, 45, 8, generator=draw) for _ in range(3))
+    index = torch.arange(0, 40, 5).expand(2, 1, -1)
     keep = torch.arange(45) < torch.tensor([[45], [37]])
     found = []
     for forced, dtype in (("", torch.float32), ("reference", torch.float64)):
