@@ -27,7 +27,7 @@ from subquad.reports.reading import Report
 from subquad.reports.text import in_order
 
 _NAME_LIMIT = 28
-_COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
+COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
 _BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
 _MARKS = {"linestyle": "none", "marker": "D", "markersize": 6}
@@ -200,7 +200,7 @@ class RankChart(Chart):
     def draw(self, axes: Any) -> None:
         count = len(self.names)
         axes.errorbar(
-            x=self.ranks, y=range(count), xerr=self.critical / 2, color=_COLOURS[0], **_INTERVALS
+            x=self.ranks, y=range(count), xerr=self.critical / 2, color=COLOURS[0], **_INTERVALS
         )
         # the end of a name that is too long, such as that of a mixer in a file
         labels = [
@@ -216,11 +216,11 @@ class RankChart(Chart):
 _MAX_POINTS = 240
 _MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
 _CURVE_LINES = (
-    Line("test ± sd", _COLOURS[0], ()),
+    Line("test ± sd", COLOURS[0], ()),
     Line("validation", _BASELINE_COLOUR, (), style="dashed"),
-    Line("base", _COLOURS[0], (), style="ring"),
-    Line("published", _COLOURS[1], (), style="full marks"),
-    Line("published, not comparable", _COLOURS[1], (), style="marks"),
+    Line("base", COLOURS[0], (), style="ring"),
+    Line("published", COLOURS[1], (), style="full marks"),
+    Line("published, not comparable", COLOURS[1], (), style="marks"),
 )
 """What a chart along a setting shows."""
 
@@ -230,7 +230,7 @@ def training_charts(report: Report) -> list[LineChart]:
     every run. The baseline has a grey of its own.
     """
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
-    colours = dict(zip(names, cycle(_COLOURS), strict=False))
+    colours = dict(zip(names, cycle(COLOURS), strict=False))
     charts = []
     points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
     for dataset, of_dataset in points.groupby("dataset", sort=False):
