@@ -13,6 +13,7 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import ConfigError, UserError
+from subquad.experiment.axes import SEED
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.components import Resolve, resolve_given
 from subquad.experiment.run import Run, by_key, run_of
@@ -78,7 +79,7 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [run for run in self.runs if not run.result or run.result.status != "finished"]
+        return [run for run in self.runs if not (found := run.result) or found.status != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
@@ -164,9 +165,16 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
     """Every run, checked; of those that are one experiment the first, and the others."""
     found: dict[tuple[str, ...], Run] = {}
     repeats: list[Run] = []
+    before: Any = None
+    run: Any = None
     for cell in file.cells():
+        seed, others = _apart(cell.tree)
         try:
-            run = run_of(cell.tree, cwd, resolve)
+            if before == others and type(seed) is int and seed in _SEEDS:
+                run = run.seeded(seed)
+            else:
+                run = run_of(cell.tree, cwd, resolve)
+                before = others
         except UserError as error:
             raise type(error)(f"{error} (run {cell.label})") from error
         # two runs that have this alike are one, and the first is trained
@@ -183,6 +191,21 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
                 "numbers; leave it out"
             )
     return tuple(found.values()), tuple(repeats)
+
+
+_SEEDS = range(2**32)
+"""Of which no rule says more: a run differs from one of another seed in nothing else."""
+
+
+def _apart(tree: Tree) -> tuple[Any, Any]:
+    """The seed, and all else that decides what is checked."""
+    data = dict(tree.data)
+    train = data.pop("train", None)
+    marks = dict(tree.marks)
+    marks.pop(SEED, None)
+    if not isinstance(train, dict):
+        return None, None
+    return train.get("seed"), (data, {**train, "seed": None}, marks)
 
 
 def _read(

@@ -9,19 +9,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import cycle
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from math import isfinite
+from statistics import fmean
+from typing import NamedTuple
 
 from subquad.errors import RunError
 from subquad.record.metrics import read_records
 from subquad.reports.drawing import BASELINE_COLOUR, COLOURS, Line, LineChart, Point
-from subquad.reports.model import Curve, Report
+from subquad.reports.model import Curve, Report, TableRow
 from subquad.reports.text import in_order
 
 _MAX_POINTS = 240
-_MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
 _CURVE_LINES = (
     Line("test ± sd", COLOURS[0], ()),
     Line("validation", BASELINE_COLOUR, (), style="dashed"),
@@ -39,41 +37,51 @@ def training_charts(report: Report) -> list[LineChart]:
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
     colours = dict(zip(names, cycle(COLOURS), strict=False))
     charts = []
-    points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
-    for dataset, of_dataset in points.groupby("dataset", sort=False):
+    points = defaultdict[str, dict[_Measured, list[Point]]](dict)
+    for measured, point in _measured(report):
+        points[measured.row.dataset].setdefault(measured, []).append(point)
+    for dataset, of_dataset in points.items():
+        protocols = {measured.row.protocol for measured in of_dataset}
         for kind in ("eval", "train"):
-            found = of_dataset[of_dataset["kind"] == kind]
+            found = [measured for measured in of_dataset if measured.kind == kind]
             lines = []
-            for _, measured in found.groupby(["run", "split"], sort=False):
-                first = measured.iloc[0]
-                name = first["row"].name
+            for measured in found:
+                name = measured.row.name
                 colour = colours.get(name, BASELINE_COLOUR)
-                if of_dataset["protocol"].nunique() > 1:
-                    name += f", {first['protocol']}"
-                style = "dashed" if first["split"] == "test" else "line"
-                lines.append(Line(name, colour, _thin(measured), style=style))
+                if len(protocols) > 1:
+                    name += f", {measured.row.protocol}"
+                style = "dashed" if measured.split == "test" else "line"
+                lines.append(Line(name, colour, _thin(of_dataset[measured]), style=style))
             x_label = "step"
             label = "loss"
             title = f"{dataset}: training loss by step"
             if kind == "eval":
                 x_label = "epoch"
-                run = of_dataset["row"].iloc[0].first
+                run = next(iter(of_dataset)).row.first
                 label = run.shown(run.metric).with_unit
                 title = f"{dataset}: {label} by epoch"
-                if "test" in set(found["split"]):
+                if any(measured.split == "test" for measured in found):
                     title += " (dashed: on the test split)"
             if drawn := _drawable(lines):
                 charts.append(LineChart(title, x_label, label, drawn))
     return charts
 
 
-def _measured(report: Report) -> Iterator[tuple[Any, ...]]:
+class _Measured(NamedTuple):
+    """What a line is of."""
+
+    row: TableRow
+    run: str
+    kind: str
+    split: str
+
+
+def _measured(report: Report) -> Iterator[tuple[_Measured, Point]]:
     """What the records of runs hold of their metric and loss; nothing where they are damaged, as
     their row says.
     """
     for row in report.rows:
         for run in row.runs:
-            about = (row.dataset, row, row.protocol, run.name)
             with suppress(RunError):
                 for record in read_records(run.folder):
                     is_loss = record.kind == "train"
@@ -82,19 +90,22 @@ def _measured(report: Report) -> Iterator[tuple[Any, ...]]:
                         place = (float(record.step), y)
                         if not is_loss:
                             place = (record.epoch, run.shown(run.metric).scaled(y))
-                        yield (*about, record.kind, str(record.split), *place)
+                        yield _Measured(row, run.name, record.kind, str(record.split)), place
 
 
 def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
     return tuple(line for line in lines if line.points)
 
 
-def _thin(points: Any, limit: int = _MAX_POINTS) -> tuple[Point, ...]:
+def _thin(points: Iterable[Point], limit: int = _MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
-    frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
-    finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])
-    groups = np.arange(len(finite)) * limit // max(limit, len(finite))
-    return tuple(finite.groupby(groups).mean().itertuples(index=False, name=None))
+    finite = sorted(point for point in points if isfinite(point[1]))
+    groups = defaultdict[int, list[Point]](list)
+    for number, point in enumerate(finite):
+        groups[number * limit // max(limit, len(finite))].append(point)
+    return tuple(
+        (fmean(xs), fmean(ys)) for xs, ys in (zip(*near, strict=True) for near in groups.values())
+    )
 
 
 def curve_chart(curve: Curve) -> LineChart:

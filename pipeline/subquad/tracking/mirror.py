@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -292,22 +292,27 @@ _BELOW = {
 _BEGUN = (names.STUDY, names.ATTEMPTS, names.METRICS, names.RESULT)
 
 
-def parts_in(folder: Path) -> list[Path]:
+def parts_in(folder: Path, ended: Collection[Path] = ()) -> list[Path]:
     """What is directly below a study or search and has begun: these write the settings of all
     their runs first. A run or trial has no parts.
+
+    Args:
+        ended: what is known to have begun, and is not looked at.
     """
     return [
         part
         for pattern, mark in _BELOW.items()
         if (folder / mark).exists()
         for part in sorted(folder.glob(pattern))
-        if _has_begun(part)
+        if part in ended or _has_begun(part)
     ]
 
 
 def _has_begun(folder: Path) -> bool:
+    if any((folder / name).exists() for name in _BEGUN):
+        return True
     trial = find_file(TrialFile, folder)
-    return any((folder / name).exists() for name in _BEGUN) or bool(trial and trial.state)
+    return bool(trial and trial.state)
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
