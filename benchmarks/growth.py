@@ -157,9 +157,9 @@ def of_studies(root: Path, sizes: Sequence[int]) -> Iterator[str]:
 
 def of_cells(root: Path, sizes: Sequence[int], followed: int) -> Iterator[str]:
     files = {size: write_study(root / f"cells{size}.yaml", size) for size in sizes}
-    yield from grown(
-        "train --dry-run", files, partial(measured, root, "train", "--dry-run", "--local")
-    )
+    command = partial(measured, root, "train", "--dry-run", "--local")
+    command(files[sizes[0]])
+    yield from grown("train --dry-run", files, command)
     yield from started(root, files[sizes[-1]], sizes[-1], followed)
 
 

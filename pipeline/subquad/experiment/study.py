@@ -13,11 +13,12 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import ConfigError, UserError
-from subquad.experiment.axes import SEED
+from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.components import Resolve, resolve_given
+from subquad.experiment.labels import plain_label
 from subquad.experiment.run import Run, by_key, run_of
-from subquad.experiment.settings import NO_MARKS, SECTIONS, Tree, get, overlay
+from subquad.experiment.settings import NO_MARKS, SECTIONS, Tree, dotted, get, overlay
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
 from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml, to_yaml
 from subquad.experiment.study_file import StudyFile, read_study
@@ -263,6 +264,14 @@ def _listed(runs: Sequence[tuple[Run, Mapping[str, Any]]], keys: Sequence[str]) 
     if not keys:
         return listed
     key, *below = keys
+    path = dotted(axis_path(key))
+    values = [run.axes[key] for run, _ in runs]
+    if all(
+        {name: settings[name] for name in settings.keys() - alike.keys()} == {path: value}
+        and run.labels[key] == plain_label(key, value)
+        for (run, settings), value in zip(runs, values, strict=True)
+    ):
+        return {**listed, "runs": [{"each": {key: values}}]}
     groups: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
     for run, settings in runs:
         own = {name: value for name, value in settings.items() if name not in alike}
