@@ -14,7 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.record.files import (
     find_file,
     read_bytes,
@@ -176,9 +176,7 @@ def changes(run: Run, identity: Identity | None) -> list[str]:
     if not is_run(run.folder):
         return []
     # a study's run is read from the study, its own file by the report
-    path = run.folder / EXPERIMENT
-    name = str(path)
-    return run.differences(parse_yaml(read_text(path, name), name).data or {})
+    return run.differences(read_yaml(run.folder / EXPERIMENT) or {})
 
 
 def found_in(folder: Path, resolve: Resolve | None = None) -> Resolve:

@@ -164,6 +164,16 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, aliases: boo
         raise ConfigError(f"{name}:{place}: {reason}") from None
 
 
+def read_yaml(path: Path, name: str = "") -> Any:
+    """The plain data of a YAML file; `name` is what messages call it, its path where none is given.
+
+    Raises:
+        ConfigError: it cannot be read, or is not strict YAML.
+    """
+    name = name or str(path)
+    return parse_yaml(read_text(path, name), name).data
+
+
 def parse_value(text: str, name: str) -> Any:
     """The value of an override: a list, mapping or quoted text in YAML's flow style, else one plain
     scalar.

@@ -200,13 +200,11 @@ _SEEDS = range(2**32)
 
 def _apart(tree: Tree) -> tuple[Any, Any]:
     """The seed, and all else that decides what is checked."""
-    data = dict(tree.data)
-    train = data.pop("train", None)
-    marks = dict(tree.marks)
-    marks.pop(SEED, None)
+    train = tree.data.get("train")
     if not isinstance(train, dict):
         return None, None
-    return train.get("seed"), (data, {**train, "seed": None}, marks)
+    others = {**tree.data, "train": {**train, "seed": None}}, {**tree.marks, SEED: None}
+    return train.get("seed"), others
 
 
 def _read(

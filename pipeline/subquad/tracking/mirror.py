@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment import strict_yaml
 from subquad.record import names
 from subquad.record.files import find_file, flatten
 from subquad.record.layout import is_study, runs_below, runs_root
@@ -304,15 +304,10 @@ def parts_in(folder: Path, ended: Collection[Path] = ()) -> list[Path]:
         for pattern, mark in _BELOW.items()
         if (folder / mark).exists()
         for part in sorted(folder.glob(pattern))
-        if part in ended or _has_begun(part)
+        if part in ended
+        or any((part / name).exists() for name in _BEGUN)
+        or getattr(find_file(TrialFile, part), "state", None)
     ]
-
-
-def _has_begun(folder: Path) -> bool:
-    if any((folder / name).exists() for name in _BEGUN):
-        return True
-    trial = find_file(TrialFile, folder)
-    return bool(trial and trial.state)
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
@@ -355,6 +350,5 @@ def read_yaml(path: Path) -> Values:
     """
     if not path.exists():
         return {}
-    name = str(path)
-    data = parse_yaml(read_text(path, name), name).data
+    data = strict_yaml.read_yaml(path)
     return data if isinstance(data, dict) else {}
