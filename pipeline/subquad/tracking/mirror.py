@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
-from subquad.experiment import strict_yaml
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.record import names
 from subquad.record.files import find_file, flatten
 from subquad.record.layout import is_study, runs_below, runs_root
@@ -138,7 +138,7 @@ def _run(folder: Path, time: float, final: bool) -> About:
     identity = find_file(Identity, folder)
     environment = find_file(Environment, folder) or Environment()
     git = environment.git or Git()
-    params = flatten(read_yaml(folder / names.EXPERIMENT))
+    params = flatten(read_mapping(folder / names.EXPERIMENT))
     tags: Values = {
         "subquad.experiment": identity and identity.digest,
         "subquad.plugins": list(environment.plugins) or None,
@@ -219,7 +219,7 @@ def _search(folder: Path, time: float, final: bool) -> About:
     over = [each.over and not each.trials.get("running") for each in candidates]
     if not candidates or not all(over):
         state = "killed" if final else "running"
-    settings = read_yaml(folder / names.SEARCH).get("settings")
+    settings = read_mapping(folder / names.SEARCH).get("settings")
     return About(
         state,
         settings if isinstance(settings, dict) else {},
@@ -342,7 +342,7 @@ def root_above(folder: Path) -> Path:
     return above.parent if above.name == "runs" else above
 
 
-def read_yaml(path: Path) -> Values:
+def read_mapping(path: Path) -> Values:
     """A mapping; an empty one where the file is missing or holds none.
 
     Raises:
@@ -350,5 +350,5 @@ def read_yaml(path: Path) -> Values:
     """
     if not path.exists():
         return {}
-    data = strict_yaml.read_yaml(path)
+    data = read_yaml(path)
     return data if isinstance(data, dict) else {}
