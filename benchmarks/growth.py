@@ -175,6 +175,7 @@ def started(root: Path, path: Path, size: int, followed: int) -> Iterator[str]:
         )
     about = Path(f"/proc/{process.pid}")
     results = 0
+    begun = None
     memory: list[float] = []
     while process.poll() is None and results < followed:
         time.sleep(0.2)

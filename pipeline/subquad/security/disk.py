@@ -97,7 +97,7 @@ def _is_held(path: str) -> bool:
     return os.path.join(path, "").startswith(tuple(_held))
 
 
-_entered = ContextVar("entered", default=("", 0))
+_entered = ContextVar[tuple[str, int]]("entered", default=("", 0))
 
 
 @contextmanager
