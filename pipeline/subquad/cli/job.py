@@ -175,7 +175,7 @@ def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
         UserError: here is another version.
     """
     from subquad.cli.main import main
-    from subquad.experiment.strict_yaml import parse_yaml, read_text
+    from subquad.experiment.strict_yaml import read_yaml
     from subquad.record.trust import give, trust_folder
 
     if (own := version("subquad")) != sender:
@@ -192,8 +192,7 @@ def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
     # what it names was checked where it was sent from
     experiment = Path("jobs", job, "experiment.yaml")
     if experiment.exists():
-        name = str(experiment)
-        give(parse_yaml(read_text(experiment, name), name).data)
+        give(read_yaml(experiment))
         trust_folder(experiment.parent, always=False)
     code = 0
     place = ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from subquad.execution.executor import Executor, Source
 from subquad.execution.signals import listening
-from subquad.experiment import Study
+from subquad.experiment import Run, Study
 from subquad.experiment.folder import exclusive
 from subquad.output.progress import Display
 from subquad.record.run_folder import RunFolder
@@ -54,20 +55,21 @@ def drive(
         first = study.runs[0].experiment
         if publisher is None:
             publisher = open_publisher(first.tracking, study.folder, name=study.name)
-        begun = [run.files for run in (study.runs if study.single else study.pending)]
+        pending = study.pending
+        begun = [run.files for run in (study.runs if study.single else pending)]
         if not study.single:
             begun.insert(0, RunFolder(study.folder, first.resources.storage))
             begun[0].mirror()
         publisher.start()
         try:
-            with display.showing(study.pending):
-                _work(study, executor)
+            with display.showing(pending):
+                _work(pending, study.folder, executor)
             report(study, signum())
         finally:
             summary = publisher.close()
         for files in begun:
             files.mirror()
-    results = {run.label: run.result for run in study.runs}
+    results = {run.label: run.result for run in pending}
     unfinished = tuple(label for label, result in results.items() if not result)
     failed = {
         label: result.reason or ""
@@ -77,11 +79,10 @@ def drive(
     return Outcome(signum() if unfinished else 0, failed, unfinished, summary)
 
 
-def _work(study: Study, executor: Executor) -> None:
+def _work(runs: Sequence[Run], folder: Path, executor: Executor) -> None:
     """Do what is left; runs that ask for the same workers follow each other."""
-    runs = study.pending
     scales = [*dict.fromkeys(run.experiment.resources for run in runs)]
     for resources in scales:
         executor.check_fit(resources)
     left = iter(sorted(runs, key=lambda run: scales.index(run.experiment.resources)))
-    executor.work(Source(lambda: next(left, None), alone=len(runs) == 1), study.folder)
+    executor.work(Source(lambda: next(left, None), alone=len(runs) == 1), folder)

@@ -14,7 +14,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from subquad.errors import RunError
 from subquad.experiment import Run, Study, dump, load_study
 from subquad.experiment.components import Resolve, resolve_given
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.record.files import (
     find_file,
     read_bytes,
@@ -131,7 +131,7 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
     study = load_study(str(file), resolve=found_in(folder)).placed(folder)
     refuse_storage(study)
-    known = [run.folder for run in study.runs]
+    known = {run.folder for run in study.runs}
     for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
         cell = path.parent
         if cell not in known:
@@ -151,32 +151,32 @@ def same_as_started(run: Run) -> None:
         RunError: what has changed.
         ConfigError: its experiment file does not load.
     """
-    changed = changes(run)
-    if changed:
+    identity = find_file(Identity, run.folder)
+    if changed := changes(run, identity):
         names = ", ".join(changed[:9])
         raise RunError(
             f"{run.folder}: changed since the run was started: {names}; put that back to resume, "
             "or start a new run"
         )
-    if find_file(Identity, run.folder) is None or not is_run(run.folder):
+    if identity is None or not is_run(run.folder):
         write_down(run)
 
 
-def changes(run: Run) -> list[str]:
+def changes(run: Run, identity: Identity | None) -> list[str]:
     """What was edited since a run was started, of what decides its numbers.
+
+    Args:
+        identity: what its identity.json says, None where that cannot be read.
 
     Raises:
         ConfigError: its experiment file does not load.
     """
-    identity = find_file(Identity, run.folder)
     if identity and identity.digest not in ("", run.digest):
         return run.differences(identity.experiment) or ["the source file of a plugin"]
     if not is_run(run.folder):
         return []
     # a study's run is read from the study, its own file by the report
-    path = run.folder / EXPERIMENT
-    name = str(path)
-    return run.differences(parse_yaml(read_text(path, name), name).data or {})
+    return run.differences(read_yaml(run.folder / EXPERIMENT) or {})
 
 
 def found_in(folder: Path, resolve: Resolve | None = None) -> Resolve:

@@ -126,6 +126,8 @@ class Run:
         """Dotted keys of what decides its numbers that an experiment as plain values has
         otherwise.
         """
+        if recorded == self.experiment.model_dump(mode="json"):
+            return []
         return differences(recorded, self.experiment, self.places, coupled=self.coupled)
 
     def protocol_label(self, openings: int = 1) -> str:
@@ -221,6 +223,11 @@ class Run:
         """
         assert isinstance(self.task.plugin, TaskPlugin)
         return self.task.plugin
+
+    def seeded(self, seed: int) -> Run:
+        """The same with another seed, of which no check says anything."""
+        train = self.experiment.train.model_copy(update={"seed": seed})
+        return replace(self, experiment=self.experiment.model_copy(update={"train": train}))
 
     @property
     def dataset_label(self) -> str:

@@ -8,11 +8,11 @@ other off.
 
 from __future__ import annotations
 
-import copy
 import os.path
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ def origin_of(path: KeyPath, marks: Marks) -> Origin:
     return _UNKNOWN
 
 
+@lru_cache(10_000)
 def dotted(path: KeyPath) -> str:
     """`mixer.params.order`; an index in a list is written `[2]`, counted from 0."""
     keys = (f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}" for key in path)
@@ -160,14 +161,24 @@ def overlay(tree: Tree, layer: Sequence[Setting]) -> Tree:
     Raises:
         ConfigError: a setting lies below something that is not a mapping.
     """
-    data = copy.deepcopy(tree.data)
+    if not layer:
+        return tree
+    data = _copied(tree.data)
     marks = dict(tree.marks)
     settings = single(layer)
     settings.sort(key=lambda setting: len(setting.path) > 1)
     for setting in settings:
         marks |= _put(data, setting)
     _switch_off_others(data, layer)
-    return Tree(data, {path: origin for path, origin in marks.items() if is_given(data, path)})
+    given = mark_all(data, (), _UNKNOWN)
+    return Tree(data, {path: origin for path, origin in marks.items() if path in given})
+
+
+def _copied(value: Any) -> Any:
+    """Plain data that may be changed."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value
 
 
 def key_path(key: str) -> KeyPath:
@@ -212,7 +223,7 @@ def _put(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Origin]:
                 here, f"there is no such entry, the list has {len(place)}", setting.origin
             )
         if here == path:
-            place[key] = copy.deepcopy(setting.value)
+            place[key] = _copied(setting.value)
         elif isinstance(key, str) and key not in place:
             marks[here] = setting.origin
             place[key] = {}
@@ -225,7 +236,7 @@ def _put_component(data: dict[str, Any], setting: Setting) -> dict[KeyPath, Orig
     over them.
     """
     key = str(setting.path[0])
-    given = copy.deepcopy(setting.value)
+    given = _copied(setting.value)
     if isinstance(given, str):
         given = {"name": given}
     before = data.get(key)

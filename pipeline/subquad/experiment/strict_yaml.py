@@ -88,6 +88,8 @@ def _plain_value(text: str) -> Scalar:
     """
     if text in _WORDS:
         return _WORDS[text]
+    if text[0] not in "+-.0123456789":
+        return text
     if _NOT_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
     if not _NUMBER.fullmatch(text):
@@ -162,6 +164,16 @@ def parse_yaml(text: str, name: str, folder: Path | None = None, *, aliases: boo
         raise ConfigError(f"{name}:{place}: {reason}") from None
 
 
+def read_yaml(path: Path, name: str = "") -> Any:
+    """The plain data of a YAML file; `name` is what messages call it, its path where none is given.
+
+    Raises:
+        ConfigError: it cannot be read, or is not strict YAML.
+    """
+    name = name or str(path)
+    return parse_yaml(read_text(path, name), name).data
+
+
 def parse_value(text: str, name: str) -> Any:
     """The value of an override: a list, mapping or quoted text in YAML's flow style, else one plain
     scalar.
@@ -192,7 +204,8 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 
 def _parse(text: str, name: str, folder: Path | None, aliases: bool) -> Tree:
     _refuse_unprintable(text)
-    return _Reader(name, folder, yaml.parse(text, Loader=yaml.CSafeLoader), aliases).document()
+    stream = iter(yaml.CSafeLoader(text).get_event, None)
+    return _Reader(name, folder, stream, aliases).document()
 
 
 def _refuse_unprintable(text: str) -> None:
@@ -240,13 +253,14 @@ class _Reader:
         return Tree(data, self.marks)
 
     def value(self, path: KeyPath, event: Any) -> Any:
-        if isinstance(event, events.AliasEvent) and event.anchor in self.anchored:
+        if event.anchor in self.anchored and isinstance(event, events.AliasEvent):
             data, nodes = self.anchored[event.anchor]
             self.count(nodes, event)
             return data
         before = self.nodes
         self.limit(path, event)
-        self.marks.setdefault(path, self.origin(event))
+        if path not in self.marks:
+            self.marks[path] = self.origin(event)
         data: Any = getattr(event, "value", None)  # text, where it is quoted or a block
         if isinstance(event, events.MappingStartEvent):
             data = self.mapping(path)
@@ -270,6 +284,8 @@ class _Reader:
     def limit(self, path: KeyPath, event: Any) -> None:
         """Refuse what means more than it says, or costs more than it should."""
         self.count(1, event)
+        if event.anchor is None and event.tag is None and len(path) <= MAX_DEPTH:
+            return
         if isinstance(event, events.AliasEvent):
             raise _refuse(event, f"an alias (*{event.anchor}); write the value out")
         if event.anchor is not None and not self.aliases:

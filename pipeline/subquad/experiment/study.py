@@ -13,10 +13,12 @@ from typing import Any
 
 from subquad import registry
 from subquad.errors import ConfigError, UserError
+from subquad.experiment.axes import SEED, axis_path
 from subquad.experiment.canonical import digest, dump
 from subquad.experiment.components import Resolve, resolve_given
+from subquad.experiment.labels import plain_label
 from subquad.experiment.run import Run, by_key, run_of
-from subquad.experiment.settings import NO_MARKS, SECTIONS, Tree, get, overlay
+from subquad.experiment.settings import NO_MARKS, SECTIONS, Tree, dotted, get, overlay
 from subquad.experiment.sources import Recipes, parse_overrides, read_layers, stem
 from subquad.experiment.strict_yaml import MAX_BYTES, MAX_NODES, parse_yaml, to_yaml
 from subquad.experiment.study_file import StudyFile, read_study
@@ -78,7 +80,7 @@ class Study:
     @property
     def pending(self) -> list[Run]:
         """Runs without a finished result; failed ones are tried again."""
-        return [run for run in self.runs if not run.result or run.result.status != "finished"]
+        return [run for run in self.runs if not (found := run.result) or found.status != "finished"]
 
     def placed(self, folder: Path) -> Study:
         """The study in a folder, for a driver that starts now."""
@@ -164,9 +166,16 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
     """Every run, checked; of those that are one experiment the first, and the others."""
     found: dict[tuple[str, ...], Run] = {}
     repeats: list[Run] = []
+    before: Any = None
+    run: Any = None
     for cell in file.cells():
+        seed, others = _apart(cell.tree)
         try:
-            run = run_of(cell.tree, cwd, resolve)
+            if before == others and type(seed) is int and seed in _SEEDS:
+                run = run.seeded(seed)
+            else:
+                run = run_of(cell.tree, cwd, resolve)
+                before = others
         except UserError as error:
             raise type(error)(f"{error} (run {cell.label})") from error
         # two runs that have this alike are one, and the first is trained
@@ -183,6 +192,19 @@ def _runs(file: StudyFile, cwd: Path, resolve: Resolve) -> tuple[tuple[Run, ...]
                 "numbers; leave it out"
             )
     return tuple(found.values()), tuple(repeats)
+
+
+_SEEDS = range(2**32)
+"""Of which no rule says more: a run differs from one of another seed in nothing else."""
+
+
+def _apart(tree: Tree) -> tuple[Any, Any]:
+    """The seed, and all else that decides what is checked."""
+    train = tree.data.get("train")
+    if not isinstance(train, dict):
+        return None, None
+    others = {**tree.data, "train": {**train, "seed": None}}, {**tree.marks, SEED: None}
+    return train.get("seed"), others
 
 
 def _read(
@@ -240,6 +262,14 @@ def _listed(runs: Sequence[tuple[Run, Mapping[str, Any]]], keys: Sequence[str]) 
     if not keys:
         return listed
     key, *below = keys
+    path = dotted(axis_path(key))
+    values = [run.axes[key] for run, _ in runs]
+    if all(
+        {name: settings[name] for name in settings.keys() - alike.keys()} == {path: value}
+        and run.labels[key] == plain_label(key, value)
+        for (run, settings), value in zip(runs, values, strict=True)
+    ):
+        return {**listed, "runs": [{"each": {key: values}}]}
     groups: dict[str, list[tuple[Run, Mapping[str, Any]]]] = {}
     for run, settings in runs:
         own = {name: value for name, value in settings.items() if name not in alike}

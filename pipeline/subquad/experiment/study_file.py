@@ -30,7 +30,7 @@ from subquad.experiment.axes import (
     refuse_unknown_label,
 )
 from subquad.experiment.components import Resolve
-from subquad.experiment.labels import plugin_label
+from subquad.experiment.labels import plain_label, plugin_label
 from subquad.experiment.refusals import Given, top_of
 from subquad.experiment.schema import Component
 from subquad.experiment.settings import (
@@ -43,6 +43,7 @@ from subquad.experiment.settings import (
     dotted,
     get,
     is_given,
+    key_path,
     mark_all,
     origin_of,
     overlay,
@@ -69,6 +70,12 @@ class _Listed(Config):
     axes: dict[str, Any] = Field(default_factory=dict)
     set: dict[str, Any] = Field(default_factory=dict)
     runs: tuple[dict[str, Any], ...] = ()
+
+
+class _Each(Config):
+    """An entry of `runs`: one for each value of an axis, which differ in nothing else."""
+
+    each: dict[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,12 @@ class StudyFile:
 
     def _listed(self, entries: Sequence[Given], above: Cell) -> Iterator[Cell]:
         for place in entries:
+            each = place.at("each")
+            if each.value is not None:
+                read_model(_Each, place)
+                for key, values in each.items():
+                    yield from self._each(key, values.entries(), above)
+                continue
             listed = read_model(_Listed, place)
             tree = overlay(above.tree, read_settings(place.at("set")))
             cell = Cell(
@@ -161,6 +174,15 @@ class StudyFile:
                 yield from self._listed(place.at("runs").entries(), cell)
             else:
                 yield replace(cell, tree=overlay(tree, self.last))
+
+    def _each(self, key: str, values: Sequence[Given], above: Cell) -> Iterator[Cell]:
+        for place in values:
+            setting = Setting(axis_path(key) or key_path(key), place.value, place.origin)
+            yield Cell(
+                above.labels | {key: plain_label(key, place.value)},
+                above.axes | {key: place.value},
+                overlay(overlay(above.tree, [setting]), self.last),
+            )
 
     def _product(self) -> Iterator[Cell]:
         """The first axis slowest, as far as the `only` of every value holds."""

@@ -4,6 +4,7 @@ that goes, elsewhere a line at each start and end, and some between.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from subquad.record.models import Result
 from subquad.record.names import PLAN
 
 _INTERVAL_SECONDS = 0.5
+_SHARE = 0.1  # of a CPU, that looking takes at most
 _LINE_SECONDS = 30.0  # between plain lines about evaluations
 _SPEED_SECONDS = 3600.0  # that remaining time is foretold from: runs may end seldom
 
@@ -43,6 +45,7 @@ class Display:
     def __init__(self, console: Console | None):
         self._console = console
         self._places: dict[Path, Place] = {}
+        self._unbegun: dict[Path, list[str]] = {}
         self._line_due = 0.0
 
     @contextmanager
@@ -52,6 +55,9 @@ class Display:
             yield
             return
         self._places |= {run.folder: read_new(run.folder, Place())[1] for run in runs}
+        self._unbegun = {
+            run.folder: os.listdir(run.folder) for run in runs if not self._places[run.folder].read
+        }
         over = threading.Event()
         thread = threading.Thread(
             target=self._follow, args=(runs, over), name="progress", daemon=True
@@ -82,8 +88,11 @@ class Display:
             every = bar.add_task("starting", total=None)
             going: dict[Path, TaskID] = {}
             ended: set[Path] = set()
-            while not over.wait(_INTERVAL_SECONDS):
+            took = 0.0
+            while not over.wait(max(_INTERVAL_SECONDS, took / _SHARE)):
+                start = time.thread_time()
                 self._look(runs, bar, going, ended)
+                took = time.thread_time() - start
                 if len(runs) == 1:
                     bar.update(every, visible=not going)
                 elif going or ended:
@@ -95,7 +104,8 @@ class Display:
         self, runs: Sequence[Run], bar: Progress, going: dict[Path, TaskID], ended: set[Path]
     ) -> None:
         for run in runs:
-            if run.folder in ended:
+            before = self._unbegun.get(run.folder)
+            if run.folder in ended or os.listdir(run.folder) == before:
                 continue
             records = self._new(run.folder)
             self._lines(run, records, bar)

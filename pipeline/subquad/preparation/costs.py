@@ -4,14 +4,17 @@ steps, counted FLOPs, parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
 from subquad.cost import Cost
 from subquad.data import Dataset, DataSpec
+from subquad.engine.inputs import inputs_of
 from subquad.engine.parts import build_dataset, build_model, build_task, make_plan, training_cost
 from subquad.experiment import Run
+from subquad.nn import Task
+from subquad.record.models import Input
 
 Made = TypeVar("Made")
 MODEL = {"dataset", "task", "backbone", "mixer", "mixers"}
@@ -57,6 +60,16 @@ class StudyCosts:
         dataset = build_dataset(run)
         return dataset, dataset.describe()
 
+    @_once({*MODEL, "protocol"})
+    def inputs(self, run: Run) -> Mapping[str, Input]:
+        """What the experiment reads, as it is now, weights to start from aside."""
+        return inputs_of(run, self.data(run)[0])
+
+    @_once({"dataset", "task"})
+    def task(self, run: Run) -> Task:
+        """The experiment's task, for its data."""
+        return build_task(run, self.data(run)[1])
+
     @_once({"dataset"}, _STEPS)
     def steps(self, run: Run) -> tuple[int, int]:
         """Steps of the experiment's whole run, and of an epoch."""
@@ -80,6 +93,5 @@ class StudyCosts:
         Raises:
             UserError: the model cannot be built with these parameters and data.
         """
-        _, spec = self.data(run)
-        model = build_model(run, spec, build_task(run, spec).num_outputs)
+        model = build_model(run, self.data(run)[1], self.task(run).num_outputs)
         return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

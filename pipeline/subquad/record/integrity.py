@@ -28,13 +28,14 @@ from subquad.record.names import CHECKPOINTS, JOURNAL, MANIFEST, RESULT, SUMMARY
 from subquad.record.run_folder import RunFolder
 from subquad.record.storage import content_of, is_remote, listing
 from subquad.record.sums import change, manifest_of, sum_at, sum_of
-from subquad.security.disk import opened
+from subquad.security.disk import entered, opened
 from subquad.security.strict_json import lines_of
 
 FORMAT = 1
 """Version of the files of a checkpoint; manifest.json is written last."""
 MODEL, OPTIMIZER, GENERATORS = "model.safetensors", "optimizer.safetensors", "rng.safetensors"
 STATE = "state.json"
+_ABOVE = f"{CHECKPOINTS}/"
 _FOLDER = re.compile(r"step-(\d{8,})")
 
 
@@ -43,12 +44,14 @@ class Looked:
     """What the sums of a run's folder tell.
 
     Attributes:
+        identity: what identity.json says; None where it cannot be read.
         result: what result.json says; None while there is none, or where it cannot be believed.
         faults: which files are missing or have changed, a line for each.
         absent: what is not here, and so was not looked at.
         checkpoints: how many are whole.
     """
 
+    identity: Identity | None
     result: Result | None
     faults: tuple[str, ...]
     absent: tuple[str, ...] = ()
@@ -77,25 +80,30 @@ def look(run: Path, *, far: bool = False) -> Looked:
         run: the folder.
         far: look at checkpoints in an object store too, which brings them here.
     """
-    result, faults = _result(run)
-    above = f"{CHECKPOINTS}/"
-    files = (result and result.files) or {}
-    manifests = {
-        name.removeprefix(above): entry for name, entry in files.items() if name.startswith(above)
-    }
-    if result is None:
-        faults += _unreadable(bound_files(run))
-    else:
-        bound = {name: entry for name, entry in files.items() if not name.startswith(above)}
-        faults += [*_changed(run, bound), *_contradictions(run, result)]
+    with entered(run):
+        identity = find_file(Identity, run)
+        result, faults = _result(run)
+        bound = dict((result and result.files) or {})
+        manifests = {
+            name.removeprefix(_ABOVE): bound.pop(name)
+            for name in [*bound]
+            if name.startswith(_ABOVE)
+        }
+        if result is None:
+            faults += _unreadable(bound_files(run))
+        else:
+            faults += [*_changed(run, bound), *_contradictions(identity, result)]
+    damaged = absent = ()
+    whole = 0
     try:
-        root = RunFolder.of(run).checkpoints
+        root = RunFolder(run, identity and identity.storage).checkpoints
         if is_remote(root) and not far:
-            return Looked(result, tuple(faults), (f"checkpoints, which are in {root}",))
-        damaged, absent, whole = _of_checkpoints(root, manifests)
+            absent = (f"checkpoints, which are in {root}",)
+        else:
+            damaged, absent, whole = _of_checkpoints(root, manifests)
     except UserError as error:  # a copy that lies elsewhere, or a store that cannot be reached
-        return Looked(result, tuple(faults), (f"checkpoints: {error}",))
-    return Looked(result, (*faults, *damaged), tuple(absent), whole)
+        absent = (f"checkpoints: {error}",)
+    return Looked(identity, result, (*faults, *damaged), tuple(absent), whole)
 
 
 def _result(run: Path) -> tuple[Result | None, list[str]]:
@@ -160,9 +168,8 @@ def _file_faults(name: str, entry: Any, path: Path) -> Iterator[str]:
         yield fault
 
 
-def _contradictions(run: Path, result: Result) -> Iterator[str]:
+def _contradictions(identity: Identity | None, result: Result) -> Iterator[str]:
     """What a result says of itself that cannot be."""
-    identity = find_file(Identity, run)
     if identity and result.experiment and identity.digest not in ("", result.experiment):
         yield f"{RESULT} is of another experiment"
     test = result.test
@@ -189,7 +196,8 @@ def _of_checkpoints(root: Path, recorded: Mapping[str, Any]) -> tuple[list[str],
         name = f"{folder}/{MANIFEST}"
         if name not in recorded and not (name in names and _FOLDER.fullmatch(folder)):
             continue
-        found = list(_of_checkpoint(root / folder, recorded.get(name)))
+        with entered(root / folder):
+            found = list(_of_checkpoint(root / folder, recorded.get(name)))
         whole += not found
         if name in recorded or name in listing(root):  # else the run removed it meanwhile
             faults += found
@@ -202,7 +210,7 @@ def _of_checkpoint(folder: Path, recorded: Any) -> Iterator[str]:
     Args:
         recorded: size and sha256 of the manifest; None where nothing tells.
     """
-    above = f"{CHECKPOINTS}/{folder.name}"
+    above = f"{_ABOVE}{folder.name}"
     if recorded is not None:
         faults = list(_file_faults(f"{above}/{MANIFEST}", recorded, folder / MANIFEST))
         yield from faults

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, cast
@@ -98,7 +99,11 @@ def listing(folder: Path) -> dict[str, Mapping[str, Any]]:
         DiskError: it cannot be listed.
     """
     if not isinstance(folder, UPath):
-        return {path.relative_to(folder).as_posix(): {} for path in folder.rglob("*")}
+        found = {}
+        for above, *names in os.walk(folder):
+            below_it = above[len(str(folder)) :].lstrip(os.sep)
+            found |= {os.path.join(below_it, name): {} for name in chain(*names)}
+        return found
     names = {}
     above = f"{folder.path.rstrip('/')}/"
     with reaching(folder):

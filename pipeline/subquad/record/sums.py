@@ -8,7 +8,6 @@ config.json of an exported model.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +16,7 @@ from subquad.security.disk import opened
 
 Manifest = dict[str, dict[str, Any]]
 """Size and sha256 of files, by name."""
+_PIECE = 2**16
 
 
 def sum_of(*pieces: bytes | memoryview) -> dict[str, Any]:
@@ -29,9 +29,12 @@ def sum_of(*pieces: bytes | memoryview) -> dict[str, Any]:
 
 def sum_from(stream: IO[bytes]) -> dict[str, Any]:
     """Size and sha256 of what a stream has, which is not held in memory."""
-    sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
-    # a file of another machine is in memory, and stands where it stood
-    return {"bytes": stream.seek(0, os.SEEK_END), "sha256": sha256}
+    digest = hashlib.sha256()
+    size = 0
+    while piece := stream.read(_PIECE):
+        digest.update(piece)
+        size += len(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def sum_at(path: Path) -> dict[str, Any] | None:
@@ -40,10 +43,11 @@ def sum_at(path: Path) -> dict[str, Any] | None:
     Raises:
         OSError: it cannot be read.
     """
-    if not path.is_file():
+    try:
+        with opened(path, buffering=0) as stream:
+            return sum_from(stream)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    with opened(path) as stream:
-        return sum_from(stream)
 
 
 def by_name(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from subquad.errors import RunError
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.record.files import find_file, flatten
 from subquad.record.integrity import look
 from subquad.record.layout import enter, runs_below
@@ -116,7 +116,7 @@ def _study_value(runs: Iterable[ReportedRun], key: str) -> str:
     """What the first study that has the key has there, "" where none does."""
     for study in dict.fromkeys(run.folder.parent.parent / STUDY for run in runs):
         if study.exists():
-            data = parse_yaml(read_text(study, str(study)), str(study)).data
+            data = read_yaml(study)
             if isinstance(data, dict) and data.get(key):
                 return printable(str(data[key]))
     return ""
@@ -168,7 +168,7 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
 def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
     """Without a result, or with one that cannot be believed, what is known is how the run began."""
     path = run / EXPERIMENT
-    leaves = flatten(parse_yaml(read_text(path, str(path)), str(path)).data)
+    leaves = flatten(read_yaml(path))
     looked = look(run)
     own = {
         "folder": run,

@@ -17,7 +17,7 @@ from subquad.experiment.components import Resolve
 from subquad.experiment.folder import exclusive, found_in, note_written, refuse_storage
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import dotted
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import parse_yaml, read_yaml
 from subquad.preparation.size import WIDTH_KEY
 from subquad.record.files import read_bytes, read_json, write_json, write_text
 from subquad.record.layout import enter, new_folder
@@ -224,7 +224,7 @@ def read_search(folder: Path, resolve: Resolve | None = None) -> Search:
     if not path.exists():
         raise RunError(f"{folder}: not a search (no {SEARCH})")
     _refuse_edited(path)
-    data = parse_yaml(read_text(path, str(path)), str(path)).data
+    data = read_yaml(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RunError(
             f"{path}: written by another version of subquad, this one reads format {FORMAT}"

@@ -14,7 +14,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.refusals import shown
 from subquad.experiment.settings import Setting, shown_target
 from subquad.experiment.sources import parse_overrides
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.search.trial import CostBy, Trial, Values
 from subquad.space import Point
 from subquad.suggest import did_you_mean
@@ -219,7 +219,7 @@ def parse_points(given: Sequence[str], cwd: Path) -> list[Point]:
             points.append(keyed(parse_overrides(re.split(r"\s+(?=\S+=)", text.strip()), cwd)))
             continue
         name = shown_target(text)
-        listed = parse_yaml(read_text(cwd / text, name), name).data
+        listed = read_yaml(cwd / text, name)
         entries = listed if isinstance(listed, list) else [None]
         if not all(isinstance(entry, dict) and entry for entry in entries):
             raise ConfigError(

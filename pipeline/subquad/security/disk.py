@@ -14,14 +14,15 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
 from subquad.errors import DataError, RunError
 
 _held: set[str] = set()
-"""Real paths of the folders that this process has opened."""
+"""Real paths of the folders that this process has opened, each with a `/` behind it."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 """May write it: not its owner."""
 _WALK = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
@@ -60,7 +61,7 @@ def hold(folder: Path) -> bool:
     real = str(folder.resolve())
     if _is_held(real):
         return False
-    _held.add(real)
+    _held.add(os.path.join(real, ""))
     return True
 
 
@@ -93,7 +94,23 @@ def _refused(path: Path, is_link: bool) -> RunError:
 
 def _is_held(path: str) -> bool:
     """Whether a path lies in an open folder."""
-    return any(path == root or path.startswith(os.path.join(root, "")) for root in tuple(_held))
+    return os.path.join(path, "").startswith(tuple(_held))
+
+
+_entered = ContextVar[tuple[str, int]]("entered", default=("", 0))
+
+
+@contextmanager
+def entered(folder: Path) -> Iterator[None]:
+    """Open the files of a folder, if it is there, through one descriptor of it, in the block."""
+    before = _entered.get()
+    with ExitStack() as stack:
+        if isinstance(folder, Path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                descriptor = stack.enter_context(_at(folder))
+                stack.callback(_entered.set, before)
+                _entered.set((os.path.abspath(folder), descriptor))
+        yield
 
 
 @contextmanager
@@ -107,11 +124,19 @@ def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
         RunError: below an open folder a part of its path is a link.
     """
     path = os.path.abspath(folder)
-    _refuse_led(path)
+    entered, descriptor = _entered.get()
+    if entered == path:
+        yield descriptor
+        return
     if make:
+        _refuse_led(path)
         with suppress(FileExistsError):  # a file: opening it says the same, below a held folder too
             os.makedirs(path, exist_ok=True)
-    descriptor = os.open(path, _WALK)
+    try:
+        descriptor = os.open(path, _WALK)
+    except OSError:
+        _refuse_led(path)
+        raise
     try:
         _refuse_led(path, descriptor)
         yield descriptor
@@ -123,6 +148,9 @@ def _refuse_led(path: str, descriptor: int | None = None) -> None:
     """Refuse a path below an open folder that leads elsewhere, or did when it was opened."""
     if not _is_held(path):
         return
+    with suppress(OSError):  # the system knows no names of descriptors
+        if descriptor is not None and os.readlink(f"/proc/self/fd/{descriptor}") == path:
+            return  # its real path
     if os.path.realpath(path) != path:
         parts = (Path(path), *Path(path).parents)
         raise _refused(next(filter(Path.is_symlink, reversed(parts)), Path(path)), True)

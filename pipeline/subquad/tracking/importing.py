@@ -117,7 +117,7 @@ class Importer:
                 else min(path.stat().st_mtime for path in folder.iterdir())
             )
             run = store.create(folder, what.label, began, above)
-        below = parts_in(folder)
+        below = parts_in(folder, self._ended)
         for part in below:
             if part not in self._ended:
                 try:

@@ -12,13 +12,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from subquad.addresses import without_secrets
-from subquad.experiment.strict_yaml import parse_yaml, read_text
+from subquad.experiment.strict_yaml import read_yaml
 from subquad.record import names
 from subquad.record.files import find_file, flatten
 from subquad.record.layout import is_study, runs_below, runs_root
@@ -138,7 +138,7 @@ def _run(folder: Path, time: float, final: bool) -> About:
     identity = find_file(Identity, folder)
     environment = find_file(Environment, folder) or Environment()
     git = environment.git or Git()
-    params = flatten(read_yaml(folder / names.EXPERIMENT))
+    params = flatten(read_mapping(folder / names.EXPERIMENT))
     tags: Values = {
         "subquad.experiment": identity and identity.digest,
         "subquad.plugins": list(environment.plugins) or None,
@@ -219,7 +219,7 @@ def _search(folder: Path, time: float, final: bool) -> About:
     over = [each.over and not each.trials.get("running") for each in candidates]
     if not candidates or not all(over):
         state = "killed" if final else "running"
-    settings = read_yaml(folder / names.SEARCH).get("settings")
+    settings = read_mapping(folder / names.SEARCH).get("settings")
     return About(
         state,
         settings if isinstance(settings, dict) else {},
@@ -292,22 +292,22 @@ _BELOW = {
 _BEGUN = (names.STUDY, names.ATTEMPTS, names.METRICS, names.RESULT)
 
 
-def parts_in(folder: Path) -> list[Path]:
+def parts_in(folder: Path, ended: Collection[Path] = ()) -> list[Path]:
     """What is directly below a study or search and has begun: these write the settings of all
     their runs first. A run or trial has no parts.
+
+    Args:
+        ended: what is known to have begun, and is not looked at.
     """
     return [
         part
         for pattern, mark in _BELOW.items()
         if (folder / mark).exists()
         for part in sorted(folder.glob(pattern))
-        if _has_begun(part)
+        if part in ended
+        or any((part / name).exists() for name in _BEGUN)
+        or getattr(find_file(TrialFile, part), "state", None)
     ]
-
-
-def _has_begun(folder: Path) -> bool:
-    trial = find_file(TrialFile, folder)
-    return any((folder / name).exists() for name in _BEGUN) or bool(trial and trial.state)
 
 
 def parts_below(folder: Path) -> Iterator[Path]:
@@ -342,7 +342,7 @@ def root_above(folder: Path) -> Path:
     return above.parent if above.name == "runs" else above
 
 
-def read_yaml(path: Path) -> Values:
+def read_mapping(path: Path) -> Values:
     """A mapping; an empty one where the file is missing or holds none.
 
     Raises:
@@ -350,6 +350,5 @@ def read_yaml(path: Path) -> Values:
     """
     if not path.exists():
         return {}
-    name = str(path)
-    data = parse_yaml(read_text(path, name), name).data
+    data = read_yaml(path)
     return data if isinstance(data, dict) else {}

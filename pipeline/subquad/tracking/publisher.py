@@ -25,7 +25,7 @@ from subquad.record.layout import enter, runs_below
 from subquad.record.names import EXPERIMENT, SEARCH
 from subquad.record.trust import given_addresses, remember_address
 from subquad.tracking.address import SETTINGS, VARIABLE, sqlite_path, store_uri
-from subquad.tracking.mirror import read_yaml, root_above, whole_of
+from subquad.tracking.mirror import read_mapping, root_above, whole_of
 
 _EXTRA = "MLflow is not installed: pip install 'subquad[mlflow]'"
 _IDLE_SECONDS = 10.0
@@ -136,9 +136,9 @@ def sync(folder: Path, *, uri: str | None = None, timeout: float = 600.0) -> Sum
     if find_spec("mlflow") is None:
         raise UserError("subquad sync needs MLflow: pip install 'subquad[mlflow]'")
     folder = enter(whole_of(folder.resolve()))
-    written = read_yaml(folder / SEARCH).get("experiment")
+    written = read_mapping(folder / SEARCH).get("experiment")
     if not isinstance(written, dict):
-        written = read_yaml(next(iter(runs_below(folder)), folder) / EXPERIMENT)
+        written = read_mapping(next(iter(runs_below(folder)), folder) / EXPERIMENT)
     tracking, faults = validated(Tracking, written.get("tracking") or {}, ("tracking",), dict)
     if tracking is None:
         raise ConfigError(f"{folder}: {refusal(faults)}")

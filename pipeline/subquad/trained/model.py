@@ -30,6 +30,8 @@ from subquad.experiment.folder import changes, reopen_one
 from subquad.nn import Imported
 from subquad.nn.kernels import using
 from subquad.nn.numbers import single_precision
+from subquad.record.files import find_file
+from subquad.record.models import Identity
 
 _OF_TASK = "task.params."
 
@@ -69,7 +71,7 @@ class Trained:
                     f"{_OF_TASK}KEY=VALUE"
                 )
         run = reopen_one(folder)
-        changed = changes(run)
+        changed = changes(run, find_file(Identity, run.folder))
         if changed:
             names = ", ".join(changed[:9])
             raise RunError(f"{run.folder}: changed since the run was started: {names}")

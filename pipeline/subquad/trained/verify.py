@@ -12,8 +12,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from subquad.data import Split, TestKey
-from subquad.engine.inputs import changed_weights, changes_of, inputs_of, kept_inputs
-from subquad.engine.parts import build_task
+from subquad.engine.inputs import changed_weights, changes_of, kept_inputs
 from subquad.errors import PluginError, RunError, UserError
 from subquad.experiment import Run, load_study
 from subquad.experiment.components import resolve_unrun
@@ -122,7 +121,9 @@ def _verified(folder: Path, looked: Looked, costs: StudyCosts, run: Run | None =
     try:
         if is_run(folder):
             run = run or reopen_one(folder, resolve=resolve_unrun)
-            faults += [f"{key}: changed since the run was started" for key in changes(run)]
+            faults += [
+                f"{key}: changed since the run was started" for key in changes(run, looked.identity)
+            ]
             faults += _of_another(run)
             if not faults:
                 scores = _held_against_data(run, looked.result, costs, faults)
@@ -187,11 +188,11 @@ def _held_against_data(
     if source:
         return f"scores not recomputed, as {source.path} is not run: its sums were checked alone"
     try:
-        dataset, spec = costs.data(run)
+        dataset, _ = costs.data(run)
         kept = kept_inputs(run.folder)
         faults += [
             f"{change}: changed since the run was started"
-            for change in [*changes_of(kept, inputs_of(run, dataset)), *changed_weights(run, kept)]
+            for change in [*changes_of(kept, costs.inputs(run)), *changed_weights(run, kept)]
         ]
         test = result and result.test
         path = run.folder / PREDICTIONS
@@ -199,7 +200,6 @@ def _held_against_data(
             return ""
         if not path.exists():
             return "the task keeps no answers to recompute scores from"
-        task = build_task(run, spec)
         content = read_bytes(path)
         check_safetensors(path, content)
         answers = load(content)
@@ -208,7 +208,7 @@ def _held_against_data(
         )
     except UserError as error:
         return f"scores not recomputed: the data are not here: {error}"
-    return _recomputed(run.goal, task.rescore(answers), answers, test, faults)
+    return _recomputed(run.goal, costs.task(run).rescore(answers), answers, test, faults)
 
 
 def _other_labels(split: Split, answers: Mapping[str, Tensor]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from subquad.errors import ConfigError
+from subquad.experiment.study_file import MAX_RUNS
 
 BASE = (
     "name: s\ntask: classification\nbackbone: {name: encoder, params: {dim: "
@@ -82,8 +83,25 @@ def test_the_text_holds_the_plugins_defaults(loaded):
 def test_what_runs_have_alike_is_written_once(loaded):
     study = BASE + DATASETS["base"][0] + "matrix:\n  mixer: [softmax, agf]\n  seed: [0, 1, 2]\n"
     text = loaded(study).text
-    found = [text.count(word) for word in ("name: softmax", "name: uea", "train.seed:")]
-    assert found == [1, 1, 6]
+    found = [text.count(word) for word in ("name: softmax", "name: uea", "each:")]
+    assert found == [1, 1, 2]
+
+
+@pytest.mark.ci
+def test_as_many_runs_as_a_study_may_have_are_read_back(loaded):
+    seeds = [*range(5000)]
+    plan = loaded(f"{BASE}{DATASETS['base'][0]}matrix: {{mixer: [softmax, agf], seed: {seeds}}}\n")
+    assert len(plan.runs) == MAX_RUNS
+    assert loaded(plan.text).runs == plan.runs
+
+
+def test_a_value_of_a_list_is_a_run(loaded):
+    text = f"{BASE}{DATASETS['base'][0]}mixer: agf\nruns: [{{each: {{seed: [3, 5]}}}}]\n"
+    plan = loaded(text, "train.lr=0.5")
+    assert [run.label for run in plan.runs] == ["seed3", "seed5"]
+    assert [run.axes for run in plan.runs] == [{"seed": 3}, {"seed": 5}]
+    assert [run.experiment.train.seed for run in plan.runs] == [3, 5]
+    assert {run.experiment.train.lr for run in plan.runs} == {0.5}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +114,14 @@ def test_what_runs_have_alike_is_written_once(loaded):
         ("[{set: {}}]", "runs[0].labels: missing"),
         ("[{labels: {run: a}, sets: {}}]", "runs[0].sets: unknown key; did you mean 'set'?"),
         ("[{labels: {run: a}}, {labels: {run: A}}]", "two runs have the label A"),
+        ("[{each: {seed: 3}}]", "runs[0].each.seed: got 3, must be a list"),
+        ("[{each: {seed: [3]}, labels: {run: a}}]", "runs[0].labels: unknown key"),
+        ("[{each: {seed: [3, x]}}]", "train.seed: got 'x', must be"),
+        (
+            "[{each: {seed: [3]}}, {each: {a: [7]}}]",
+            "run a7 has the axes a, the first",
+        ),
+        ("[{each: {seed: [3, 3]}}]", "two runs have the label seed3"),
         ("[{labels: {a: x}}, {labels: {b: y}}]", "run y has the axes b, the first run has a"),
         ("[{labels: {run: a}, set: {train.lr: x}}]", "train.lr: got 'x', must be a number > 0"),
         ("[{labels: {run: a}, set: {name: x}}]", "runs[0].set.name: cannot be set for some runs"),
