@@ -159,10 +159,9 @@ class StudyFile:
 
     def _listed(self, entries: Sequence[Given], above: Cell) -> Iterator[Cell]:
         for place in entries:
-            each = place.at("each")
-            if each.value is not None:
+            if place.at("each").value is not None:
                 read_model(_Each, place)
-                for key, values in each.items():
+                for key, values in place.at("each").items():
                     yield from self._each(key, values.entries(), above)
                 continue
             listed = read_model(_Listed, place)
@@ -177,12 +176,10 @@ class StudyFile:
 
     def _each(self, key: str, values: Sequence[Given], above: Cell) -> Iterator[Cell]:
         for place in values:
-            setting = Setting(axis_path(key) or key_path(key), place.value, place.origin)
-            yield Cell(
-                above.labels | {key: plain_label(key, place.value)},
-                above.axes | {key: place.value},
-                overlay(overlay(above.tree, [setting]), self.last),
-            )
+            path = axis_path(key) or key_path(key)
+            tree = overlay(above.tree, [Setting(path, place.value, place.origin)])
+            labels = above.labels | {key: plain_label(key, place.value)}
+            yield Cell(labels, above.axes | {key: place.value}, overlay(tree, self.last))
 
     def _product(self) -> Iterator[Cell]:
         """The first axis slowest, as far as the `only` of every value holds."""
@@ -288,12 +285,8 @@ def _extended(below: Tree, above: Tree) -> Tree:
     """The settings of a file over those of the file that it extends; each keeps the line where
     it was given.
     """
-    layer = [
-        Setting(given.path, given.value, given.origin)
-        for key, given in top_of(above).items()
-        if key not in STUDY_KEYS
-    ]
-    tree = overlay(below, layer)
+    own = [given for key, given in top_of(above).items() if key not in STUDY_KEYS]
+    tree = overlay(below, [Setting(given.path, given.value, given.origin) for given in own])
     kept = {path: origin for path, origin in above.marks.items() if is_given(tree.data, path)}
     return Tree(tree.data, {**tree.marks, **kept})
 
@@ -399,8 +392,8 @@ def _refuse(study: StudyFile) -> None:
     if count > MAX_RUNS:
         sizes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
         raise study.wrong(f"{sizes} makes {count:,} runs, must be at most {MAX_RUNS:,}")
-    of_values = [setting for _, _, setting in study.of_values]
-    study.refuse_owned([*study.last, *of_values], "give the axis, as in matrix.{}=[...]")
+    given = [*study.last, *(setting for *_, setting in study.of_values)]
+    study.refuse_owned(given, "give the axis, as in matrix.{}=[...]")
     # a component is one also where an axis stands above it
     for kind in study.base.data.keys() & COMPONENTS:
         read_model(Component, top_of(study.base).at(kind))

@@ -68,8 +68,7 @@ def write_result(run: Path, result: Mapping[str, Any], *more: Path) -> None:
     for path in more:
         paths[f"{CHECKPOINTS}/{path.parent.name}/{path.name}"] = path
     with touching(run):
-        files = manifest_of(paths)
-    write_json(run / RESULT, {**result, "files": files})
+        write_json(run / RESULT, {**result, "files": manifest_of(paths)})
 
 
 def look(run: Path, *, far: bool = False) -> Looked:

@@ -64,8 +64,7 @@ def manifest_of(paths: Mapping[str, Path]) -> Manifest:
     Raises:
         OSError: one cannot be read.
     """
-    found = {name: sum_at(path) for name, path in paths.items()}
-    return {name: summed for name, summed in found.items() if summed is not None}
+    return {name: summed for name, path in paths.items() if (summed := sum_at(path)) is not None}
 
 
 def change(name: str, recorded: Any, found: Mapping[str, Any] | None) -> str:

@@ -72,8 +72,9 @@ def build(
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
     chosen = [name for name in paper.tables if name in tables]
     there = runs_on_disk(root)
-    measured = measurements_in(tables_folder(paper, size, root), there)
-    for name, grid in fill(paper, chosen, wanted, there, measured).items():
+    for name, grid in fill(
+        paper, chosen, wanted, there, measurements_in(tables_folder(paper, size, root), there)
+    ).items():
         cells: dict[str, dict[str, Any]] = {}
         for key, entry in grid.shown.items():
             cells[_key(cells, name, *key)] = _facts(*key, entry)

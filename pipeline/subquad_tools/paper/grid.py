@@ -205,8 +205,7 @@ def _grid(paper: Paper, name: str, ledger: _Ledger, results: _Results | None) ->
 
 def _metric(table: PaperTable, place: PaperLine | Derived) -> str:
     """What the printed table calls a metric."""
-    own = getattr(place, "metric", None) or table.metric
-    return place.published_metric or own
+    return place.published_metric or getattr(place, "metric", None) or table.metric
 
 
 class _Results:
@@ -249,12 +248,18 @@ class _Results:
         }
         spread = Spread.of(by_seed.values())
         if spread is None:
-            others = [self._runs[run.folder] for run in known]
-            reasons = {f"{run.status}: {run.reason or 'no value yet'}": None for run in others}
+            reasons = {
+                f"{run.status}: {run.reason or 'no value yet'}": None
+                for run in [self._runs[one.folder] for one in known]
+            }
             return replace(entry, missing="; ".join(reasons) or cell.reason)
         rows = [row for row in self._report.rows if runs[0] in row.runs] if runs else []
-        besides = [beside for row in rows for beside in self._report.beside[row]]
-        reasons = ["; ".join(one.reasons) for one in besides if one.published.table in conditions]
+        reasons = [
+            "; ".join(beside.reasons)
+            for row in rows
+            for beside in self._report.beside[row]
+            if beside.published.table in conditions
+        ]
         differs = entry.differs
         if entry.printed and not differs:
             differs = [*reasons, f"conditions of {entry.printed.table} unknown"][0]

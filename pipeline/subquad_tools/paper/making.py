@@ -39,8 +39,10 @@ _ALL = "all"
 
 def list_papers() -> None:
     """Print which there are."""
-    papers = [open_paper(name) for name in recipes(below="papers")]
-    rows = [(paper.name, paper.said.title, ", ".join(paper.tables)) for paper in papers]
+    rows = [
+        (paper.name, paper.said.title, ", ".join(paper.tables))
+        for paper in map(open_paper, recipes(below="papers"))
+    ]
     print_table(("paper", "title", "tables"), rows, cut="title")
 
 
@@ -63,9 +65,11 @@ def show_state(target: str, size: Size, root: str) -> None:
             (name, len(entries), *[count or "" for count in counts], why or grid.table.command)
         )
     print_table(("table", "cells", *STATES, "comparable", "why not"), rows, cut="why not")
-    left = sum(map(len, missing_runs(wanted, there).values()))
-    words = to_paste("paper", target, "--size", size, "--dry-run")
-    print_line(f"{quantity(left, 'run')} to train, each experiment once; the cost: {words}")
+    left = quantity(sum(map(len, missing_runs(wanted, there).values())), "run")
+    print_line(
+        f"{left} to train, each experiment once; the cost: "
+        + to_paste("paper", target, "--size", size, "--dry-run")
+    )
 
 
 def write_and_print(target: str, tables: str | None, size: str, root: str) -> None:
@@ -76,8 +80,9 @@ def write_and_print(target: str, tables: str | None, size: str, root: str) -> No
         size: of the runs, or `PUBLISHED`.
     """
     paper = open_paper(target)
-    home = Path(root).absolute()
-    folder, documents = write_tables(paper, target, size, _chosen(paper, tables), home)
+    folder, documents = write_tables(
+        paper, target, size, _chosen(paper, tables), Path(root).absolute()
+    )
     for document in documents:
         print_line(document.title)
         print_document(document, console_of())
@@ -122,9 +127,8 @@ def make_missing(
         except UserError as error:
             failed[name] = str(error)
     measured = measurements_in(tables_folder(paper, size, session.root), runs_on_disk(session.root))
-    cells = wanted.cells.values()
     return failed | measured.make(
-        itertools.chain.from_iterable(cell.measurements for cell in cells)
+        itertools.chain.from_iterable(cell.measurements for cell in wanted.cells.values())
     )
 
 

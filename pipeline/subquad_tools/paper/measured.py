@@ -4,7 +4,6 @@ measurement, which is made once.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from subquad.output.terminal import print_line
 from subquad.record.files import find_file, read_bytes, write_file
 from subquad.record.models import File, Number
 from subquad.record.names import RESULT
+from subquad.record.sums import sum_of
 from subquad.security.disk import make_folder
 from subquad_tools.paper.runs import Measurement, OnDisk
 
@@ -64,8 +64,7 @@ class Measurements:
     def source(self, wanted: Measurement) -> dict[str, str]:
         """Its file, with the sum of that."""
         name = _file(wanted)
-        content = read_bytes(self._folder / name)
-        return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
+        return {"file": name, "sha256": sum_of(read_bytes(self._folder / name))["sha256"]}
 
     def make(self, wanted: Iterable[Measurement]) -> dict[str, str]:
         """Make those that can be made and are not. Returns what could not be done."""
@@ -76,11 +75,10 @@ class Measurements:
                 continue
             make_folder(self._folder, exist_ok=True)
             try:
-                found = self._measured(measurement, weights)
+                write_file(self._folder, self._measured(measurement, weights), name)
             except (UserError, PluginError) as error:
                 failed[measurement.words] = str(error)
             else:
-                write_file(self._folder, found, name)
                 print_line(f"measured {measurement.words}")
         return failed
 
@@ -91,7 +89,7 @@ class Measurements:
         known = self._there.get(wanted.run.digest)
         if known is None or not known.is_finished:
             return None
-        return hashlib.sha256(read_bytes(known.folder / RESULT)).hexdigest()
+        return sum_of(read_bytes(known.folder / RESULT))["sha256"]
 
     def _measured(self, wanted: Measurement, weights: str) -> KeptMeasurement:
         trained = self._trained(wanted)
@@ -115,17 +113,19 @@ class Measurements:
 
 
 def _file(wanted: Measurement) -> str:
+    runs = [wanted.run, wanted.other] if wanted.other else [wanted.run]
     kind = "start" if wanted.untrained else "trained"
-    given = f"-{wanted.other.digest[:16]}" if wanted.other else ""
-    return f"{kind}-{wanted.run.digest[:16]}{given}.json"
+    return f"{'-'.join([kind, *(run.digest[:16] for run in runs)])}.json"
 
 
 def _diagnosed(trained: Trained, weights: str) -> KeptMeasurement:
     from subquad_tools.diagnose.command import passport_of
 
     passport = passport_of(trained)
-    gains = [(operator.response[0], operator.response[-1]) for operator in passport.operators]
-    ratios = [at_pi / at_zero if at_zero else math.nan for at_zero, at_pi in gains]
+    ratios = [
+        operator.response[-1] / operator.response[0] if operator.response[0] else math.nan
+        for operator in passport.operators
+    ]
     return KeptMeasurement(
         weights=weights,
         values={"gain_ratio": ratios, "token_similarity": list(passport.similarity[1:])},
@@ -144,8 +144,8 @@ def _transferred(trained: Trained, other: Run, weights: str, folder: Path) -> Ke
     swapped, imported = trained.swapped(other)
     refuse_gaps(imported, other.label)
     split, note = opened_split(trained, "test", folder, "subquad paper")
-    few = spaced(split, _LAYER_SAMPLES)
-    error = fmean(error.absolute for error in errors_on(few, trained, swapped))
+    errors = errors_on(spaced(split, _LAYER_SAMPLES), trained, swapped)
+    error = fmean(error.absolute for error in errors)
     values = {**swapped.scores(split), "output_error": error}
     return KeptMeasurement(
         weights=weights,

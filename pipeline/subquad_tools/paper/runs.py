@@ -127,8 +127,9 @@ class Wanted:
                 self.cells[name, row, column] = cell
                 protocols |= {run.experiment.protocol for run in cell.runs}
             if len(protocols) > 1:
-                several = ", ".join(sorted(protocols))
-                raise self._at(name).wrong(f"has runs of several protocols: {several}")
+                raise self._at(name).wrong(
+                    f"has runs of several protocols: {', '.join(sorted(protocols))}"
+                )
 
     def _study(self, name: str, experiment: Mapping[str, Any], load: Callable[..., Study]) -> Study:
         called = f"paper-{self.paper.name}-{name}-{self.size}"
@@ -147,11 +148,10 @@ class Wanted:
         place = table.columns[column]
         metric = place.metric or table.metric
         cell = CellRuns(metric, metric_of(MEASURED, metric))
-        study = self.studies.get(table.study)
         reason = line.missing or place.missing
         if table.command:
             reason = f"made by {table.command}"
-        if study is None or reason:
+        if reason or table.study not in self.studies:
             return replace(cell, reason=reason or f"no study at --size {self.size}")
         at = self._at(name).at("rows").at(row)
         runs = self._labelled(name, row, column, {})
@@ -188,9 +188,10 @@ class Wanted:
         table = self.paper.tables[name]
         study = self.studies[table.study]
         at = self._at(name)
+        of_row = at.at("rows").at(row)
         wanted: dict[str, str] = {}
         for place, labels in (
-            (at.at("rows").at(row), table.where | table.rows[row].runs),
+            (of_row, table.where | table.rows[row].runs),
             (at.at("columns").at(column), table.columns[column].runs),
             (at, others),
         ):
@@ -202,20 +203,17 @@ class Wanted:
         ]
         several = {"-".join(cell_of(run).values()) for run in runs}
         if len(several) > 1:
-            words = ", ".join(sorted(several)[:3])
-            raise (
-                at.at("rows")
-                .at(row)
-                .wrong(f"means several runs: {words}; say which by more axes in `runs`")
+            raise of_row.wrong(
+                f"means several runs: {', '.join(sorted(several)[:3])}; say which by more axes in "
+                "`runs`"
             )
         return runs
 
 
 def _fits(giver: Run, run: Run) -> bool:
     """Whether two runs differ in their mixers alone."""
-    mixers = {"mixer", "mixers"}
-    values = [one.experiment.model_dump(exclude=mixers) for one in (giver, run)]
-    return values[0] == values[1]
+    its, other = (one.experiment.model_dump(exclude={"mixer", "mixers"}) for one in (giver, run))
+    return its == other
 
 
 def _refuse_no_label(place: Given, study: Study, key: str, label: str) -> None:
@@ -276,8 +274,10 @@ def cost_words(runs: Sequence[Run], there: Mapping[str, OnDisk], costs: StudyCos
     hours = "hours are told once a run is finished here"
     if rates := [known.rate for known in there.values() if known.rate]:
         rate = median(rates)
-        seen = f"the median of {quantity(len(rates), 'finished run')} here"
-        hours = f"{flops / rate / 3600:.2g} h at {rate:.2g} FLOPs/s, {seen}"
+        hours = (
+            f"{flops / rate / 3600:.2g} h at {rate:.2g} FLOPs/s, the median of "
+            f"{quantity(len(rates), 'finished run')} here"
+        )
     return "; ".join([f"{quantity(len(runs), 'run')} to train: {flops:.2g} FLOPs", hours, *unknown])
 
 

@@ -60,8 +60,10 @@ def _charts(grid: Grid) -> Iterator[LineChart]:
         if is_lines:
             points = [(float(column), values[row, column]) for column in columns]
         else:
-            pairs = zip(columns[::2], columns[1::2], strict=True)
-            points = sorted((values[row, x], values[row, y]) for x, y in pairs)
+            points = sorted(
+                (values[row, x], values[row, y])
+                for x, y in zip(columns[::2], columns[1::2], strict=True)
+            )
         there = tuple(point for point in points if not any(map(math.isnan, point)))
         if there:
             lines.append(Line(row, colour, there, style="line" if is_lines else "full marks"))
@@ -119,8 +121,9 @@ def _sentences(grid: Grid, only_published: bool) -> Iterator[str]:
             if number := entry.printed:
                 _, _, digits = number.printed.partition(".")
                 if abs(entry.value - number.value) > 0.5000001 * 10.0 ** -len(digits):
-                    words = f"printed {number.printed}, its cells give {entry.text}"
-                    yield f"{' '.join(key)}: {words}."
+                    yield (
+                        f"{' '.join(key)}: printed {number.printed}, its cells give {entry.text}."
+                    )
         return
     if any(line.transfer for line in (*grid.table.rows.values(), *grid.table.columns.values())):
         yield "Nothing is trained where weights are transferred; TEST is opened for it."

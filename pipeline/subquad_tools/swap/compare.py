@@ -85,8 +85,8 @@ def swaps_on(
     for swap in swaps:
         _, imported = original.swapped(swap.run)
         given = in_words(swap.given) or "its other defaults"
-        words = f"{swap.run.experiment.mixer.name} with {given}"
-        refuse_gaps(imported, words, "; --new-weights goes on")
+        what = f"{swap.run.experiment.mixer.name} with {given}"
+        refuse_gaps(imported, what, "; --new-weights goes on")
     return swaps
 
 
@@ -152,8 +152,8 @@ def opened_split(original: Trained, part: str, out: Path, command: str) -> tuple
         if run.place:
             ledgers.append(runs_root(run.folder) / OPENINGS)
         make_folder(out, exist_ok=True)
-        seal = Seal(original.dataset, replace(run, place=out.resolve()), 1, ledgers)
-        split, notes = seal.open(command)
+        kept = replace(run, place=out.resolve())
+        split, notes = Seal(original.dataset, kept, 1, ledgers).open(command)
         return split, "; ".join(["TEST, opened for this", *notes])
     if not run.place:
         caveat = "the weights may have been trained on it"
@@ -181,7 +181,6 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
     """
     had = original.parts.run.mixer_config.model_dump(mode="json")
     swapped, imported = original.swapped(swap.run)
-    errors = errors_on(spaced(split, layer_samples), original, swapped)
     return {
         "params": swap.given,
         "kept": swap.kept,
@@ -189,7 +188,9 @@ def _swapped(original: Trained, swap: Swap, split: Split, layer_samples: int) ->
         "metrics": swapped.scores(split),
         "untrained": imported.missing,
         "left_out": imported.unused,
-        "errors": [asdict(error) for error in errors],
+        "errors": [
+            asdict(error) for error in errors_on(spaced(split, layer_samples), original, swapped)
+        ],
     }
 
 
