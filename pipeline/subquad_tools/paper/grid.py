@@ -17,6 +17,7 @@ from subquad.plugin.metric import Metric, metric_of
 from subquad.reports import read_report
 from subquad.reports.published import PublishedRow, published_tables
 from subquad.reports.reported_run import ReportedRun
+from subquad.reports.rows import TableRow
 from subquad.reports.text import Spread, score_text
 from subquad_tools.paper.file import Derived, Paper, PaperLine, PaperTable
 from subquad_tools.paper.measured import Measurements
@@ -254,25 +255,30 @@ class _Results:
             }
             return replace(entry, missing="; ".join(reasons) or cell.reason)
         rows = [row for row in self._report.rows if runs[0] in row.runs] if runs else []
+        wanted = len(cell.measurements or cell.runs)
+        return replace(
+            entry,
+            spread=spread,
+            by_seed=by_seed,
+            differs=self._difference(entry, rows, conditions),
+            unfinished="" if spread.count == wanted else f"{spread.count} of {wanted} seeds",
+            is_stand_in=entry.is_stand_in or any(row.is_stand_in for row in rows),
+            runs=runs,
+        )
+
+    def _difference(
+        self, entry: Entry, rows: Iterable[TableRow], conditions: tuple[str, ...]
+    ) -> str:
+        """Why a cell of these rows cannot be compared with its printed number; "" where it can."""
+        if entry.differs or not entry.printed:
+            return entry.differs
         reasons = [
             "; ".join(beside.reasons)
             for row in rows
             for beside in self._report.beside[row]
             if beside.published.table in conditions
         ]
-        differs = entry.differs
-        if entry.printed and not differs:
-            differs = [*reasons, f"conditions of {entry.printed.table} unknown"][0]
-        wanted = len(cell.measurements or cell.runs)
-        return replace(
-            entry,
-            spread=spread,
-            by_seed=by_seed,
-            differs=differs,
-            unfinished="" if spread.count == wanted else f"{spread.count} of {wanted} seeds",
-            is_stand_in=entry.is_stand_in or any(row.is_stand_in for row in rows),
-            runs=runs,
-        )
+        return [*reasons, f"conditions of {entry.printed.table} unknown"][0]
 
     def _measured_of(self, cell: CellRuns, entry: Entry) -> tuple[Entry, dict[int, float | None]]:
         """Values of a cell by seed, and an entry with the files that say them."""
