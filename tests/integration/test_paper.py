@@ -353,6 +353,16 @@ def test_bad_input_is_one_line_and_nothing_is_written(place: Path, capsys, old: 
     assert not [*place.glob("runs/*")]
 
 
+def test_a_table_that_the_paper_has_no_more_is_left_out(place: Path, capsys):
+    assert main(["paper", "./mine.yaml", "--only-print"]) == 0
+    (place / "mine.yaml").write_text(MINE.replace('  "2":', '  "3":'))
+    assert main(["verify", str(place / "papers" / "mine-full")]) == 1
+    assert main(["paper", "./mine.yaml", "--only-print", "--table", "3"]) == 0
+    kept = json.loads((place / "papers/mine-full/provenance.json").read_text())
+    assert [*kept["tables"]] == ["1", "3"]
+    assert main(["verify", str(place / "papers" / "mine-full")]) == 0
+
+
 def test_several_protocols_in_one_table_are_refused(place: Path, capsys):
     text = MINE.replace(
         "mixer: [softmax, identity]}",

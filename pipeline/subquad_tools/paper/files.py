@@ -65,12 +65,12 @@ def build(
         UserError: see `Wanted`, and a result that is not that of its files.
     """
     is_published = size == PUBLISHED
-    wanted = None if is_published else Wanted(paper, size, tables, load_study)
+    chosen = [name for name in paper.tables if name in tables]
+    wanted = None if is_published else Wanted(paper, size, chosen, load_study)
     files: dict[str, bytes] = {}
     documents = {}
     numbers: dict[Markup, str] = {}
     cells_of: dict[str, dict[str, dict[str, Any]]] = {}
-    chosen = [name for name in paper.tables if name in tables]
     there = runs_on_disk(root)
     for name, grid in fill(
         paper, chosen, wanted, there, measurements_in(tables_folder(paper, size, root), there)
