@@ -244,7 +244,7 @@ def training_charts(report: Report) -> list[LineChart]:
                 if of_dataset["protocol"].nunique() > 1:
                     name += f", {first['protocol']}"
                 style = "dashed" if first["split"] == "test" else "line"
-                lines.append(Line(name, colour, _thin(measured), style=style))
+                lines.append(Line(name, colour, _thin(measured[["x", "y"]]), style=style))
             words = (f"{dataset}: training loss by step", "step", "loss")
             if kind == "eval":
                 run = of_dataset["row"].iloc[0].first
@@ -280,10 +280,13 @@ def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
 
 def _thin(points: Any, limit: int = _MAX_POINTS) -> tuple[Point, ...]:
     """At most `limit` finite points: means of neighbours, so that a noisy loss keeps its level."""
-    frame: Any = pd.DataFrame(points, columns=pd.Index(("x", "y")))
-    finite = frame[np.isfinite(frame["y"])].sort_values(["x", "y"])
-    groups = np.arange(len(finite)) * limit // max(limit, len(finite))
-    return tuple(finite.groupby(groups).mean().itertuples(index=False, name=None))
+    found: Any = np.asarray(points, dtype=float).reshape(-1, 2)
+    found = found[np.isfinite(found[:, 1])]
+    found = found[np.lexsort(found.T[::-1])]
+    if len(found) > limit:
+        frame: Any = pd.DataFrame(found)
+        found = frame.groupby(np.arange(len(found)) * limit // len(found)).mean().to_numpy()
+    return tuple(map(tuple, found.tolist()))
 
 
 def curve_chart(curve: Curve) -> LineChart:

@@ -155,10 +155,14 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
         params = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
         return run.data_label, run.protocol, frozenset(params)
 
-    alike = grouped(runs, asked)
+    several = {
+        key
+        for key, alike in grouped(runs, asked).items()
+        if len({run.content for run in alike} - {""}) > 1
+    }
     marked = []
     for run in runs:
-        if run.content and len({other.content for other in alike[asked(run)]} - {""}) > 1:
+        if run.content and asked(run) in several:
             notes = (*run.notes, f"data of other content are called {run.data_label} too")
             run = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
         marked.append(run)

@@ -139,7 +139,7 @@ class ReportedRun(Result):
     def _shown_metrics(cls, metrics: dict[str, Metric]) -> dict[str, Metric]:
         return {name: cls._shown(metric) for name, metric in metrics.items()}
 
-    @property
+    @cached_property
     def content(self) -> str:
         """Tells its data from others; "" where that is not known."""
         return self.inputs[DATASET].mark if DATASET in self.inputs else ""

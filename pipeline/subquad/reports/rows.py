@@ -196,9 +196,10 @@ class TableRow(TableLine):
         Args:
             reasons: say why, in brackets.
         """
+        counted = {run.folder for run in self.counted}
         states = Counter[str]()
         for run in self.runs:
-            state, reason = run.state(is_counted=run in self.counted)
+            state, reason = run.state(is_counted=run.folder in counted)
             states[f"{state} ({reason})" if reason and reasons else state] += 1
         order = sorted(states, key=lambda state: (state != "finished", state))
         return ", ".join(f"{states[state]} {state}" for state in order)
