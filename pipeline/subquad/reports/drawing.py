@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from subquad.errors import RunError
 from subquad.record.metrics import read_records
 from subquad.reports.curves import Curve
 from subquad.reports.reading import Report
+from subquad.reports.rows import TableRow
 from subquad.reports.text import in_order
 
 _NAME_LIMIT = 28
@@ -31,9 +32,10 @@ COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6
 _BASELINE_COLOUR = "#5f6873"
 """A grey that no other line has."""
 _MARKS = {"linestyle": "none", "marker": "D", "markersize": 6}
+_STROKES = {"line": "-", "dashed": "--"}
+_WIDTH = 1.3
 _STYLES: dict[str, dict[str, Any]] = {
-    "line": {"linewidth": 1.3},
-    "dashed": {"linewidth": 1.3, "linestyle": "--"},
+    **{name: {"linewidth": _WIDTH, "linestyle": dash} for name, dash in _STROKES.items()},
     "full marks": _MARKS,
     "marks": {**_MARKS, "fillstyle": "none"},
     "ring": {"linestyle": "none", "marker": "o", "markersize": 12, "fillstyle": "none"},
@@ -154,18 +156,32 @@ class LineChart(Chart):
         return f"{lines}. Last values: {'; '.join(last)}."
 
     def draw(self, axes: Any) -> None:
+        from matplotlib.collections import LineCollection
         from matplotlib.lines import Line2D
 
         entries: dict[str, Line2D] = {}
+        strokes: list[Line] = []
         for line in self.lines:
-            xs, ys = zip(*line.points, strict=True)
             style = _STYLES[line.style]
-            # a single evaluation would be invisible
-            marked = {"marker": "o", **style} if len(xs) == 1 else style
-            axes.plot(xs, ys, color=line.colour, **marked)
-            if line.errors:
-                axes.errorbar(xs, ys, line.errors, color=line.colour, **_ERROR_BARS)
             entries.setdefault(line.name, Line2D([], [], color=line.colour, **style))
+            if len(line.points) > 1 and line.style in _STROKES:
+                strokes.append(line)
+            else:  # a single evaluation would be invisible
+                xs, ys = zip(*line.points, strict=True)
+                axes.plot(xs, ys, color=line.colour, **{"marker": "o", **style})
+            if line.errors:
+                axes.errorbar(
+                    *zip(*line.points, strict=True), line.errors, color=line.colour, **_ERROR_BARS
+                )
+        axes.add_collection(  # thousands of lines take a second so, and half a minute one by one
+            LineCollection(
+                [line.points for line in strokes],
+                colors=[line.colour for line in strokes],
+                linestyles=[_STROKES[line.style] for line in strokes],
+                linewidths=_WIDTH,
+            )
+        )
+        axes.autoscale_view()
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(axis="y")
         if self.names:
@@ -214,7 +230,6 @@ class RankChart(Chart):
 
 
 _MAX_POINTS = 240
-_MEASURED = ("dataset", "row", "protocol", "run", "kind", "split", "x", "y")
 _CURVE_LINES = (
     Line("test ± sd", COLOURS[0], ()),
     Line("validation", _BASELINE_COLOUR, (), style="dashed"),
@@ -232,46 +247,57 @@ def training_charts(report: Report) -> list[LineChart]:
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
     colours = dict(zip(names, cycle(COLOURS), strict=False))
     charts = []
-    points: Any = pd.DataFrame(_measured(report), columns=pd.Index(_MEASURED))
-    for dataset, of_dataset in points.groupby("dataset", sort=False):
+    points = defaultdict[str, dict[_Measured, list[Point]]](dict)
+    for measured, point in _measured(report):
+        points[measured.row.dataset].setdefault(measured, []).append(point)
+    for dataset, of_dataset in points.items():
+        protocols = {measured.row.protocol for measured in of_dataset}
         for kind in ("eval", "train"):
-            found = of_dataset[of_dataset["kind"] == kind]
+            found = {what: near for what, near in of_dataset.items() if what.kind == kind}
             lines = []
-            for _, measured in found.groupby(["run", "split"], sort=False):
-                first = measured.iloc[0]
-                name = first["row"].name
+            for measured, near in found.items():
+                name = measured.row.name
                 colour = colours.get(name, _BASELINE_COLOUR)
-                if of_dataset["protocol"].nunique() > 1:
-                    name += f", {first['protocol']}"
-                style = "dashed" if first["split"] == "test" else "line"
-                lines.append(Line(name, colour, _thin(measured[["x", "y"]]), style=style))
+                if len(protocols) > 1:
+                    name += f", {measured.row.protocol}"
+                style = "dashed" if measured.split == "test" else "line"
+                lines.append(Line(name, colour, _thin(near), style=style))
             words = (f"{dataset}: training loss by step", "step", "loss")
             if kind == "eval":
-                run = of_dataset["row"].iloc[0].first
+                run = next(iter(of_dataset)).row.first
                 label = run.shown(run.metric).with_unit
-                dashed = " (dashed: on the test split)" * ("test" in set(found["split"]))
+                is_dashed = any(measured.split == "test" for measured in found)
+                dashed = " (dashed: on the test split)" * is_dashed
                 words = (f"{dataset}: {label} by epoch{dashed}", "epoch", label)
             if drawn := _drawable(lines):
                 charts.append(LineChart(*words, drawn))
     return charts
 
 
-def _measured(report: Report) -> Iterator[tuple[Any, ...]]:
+class _Measured(NamedTuple):
+    """What a line is of."""
+
+    row: TableRow
+    run: str
+    kind: str
+    split: str
+
+
+def _measured(report: Report) -> Iterator[tuple[_Measured, Point]]:
     """What the records of runs hold of their metric and loss; nothing where they are damaged, as
     their row says.
     """
     for row in report.rows:
         for run in row.runs:
-            about = (row.dataset, row, row.protocol, run.name)
             with suppress(RunError):
                 for record in read_records(run.folder):
                     is_loss = record.kind == "train"
                     y = record.metrics.get("loss" if is_loss else run.metric)
                     if y is not None:
-                        place = (record.epoch, run.shown(run.metric).scaled(y))
-                        if is_loss:
-                            place = (float(record.step), y)
-                        yield (*about, record.kind, str(record.split), *place)
+                        place = (float(record.step), y)
+                        if not is_loss:
+                            place = (record.epoch, run.shown(run.metric).scaled(y))
+                        yield _Measured(row, run.name, record.kind, str(record.split)), place
 
 
 def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:
