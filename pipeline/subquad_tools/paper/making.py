@@ -121,8 +121,8 @@ def make_missing(
         try:
             for folder in begun(missing[name], there, study.name):
                 failed |= _drive(reopen(folder), session, again)
-            new = [run for run in missing[name] if run.digest not in runs_on_disk(session.root)]
-            if new:
+            begun_now = runs_on_disk(session.root)
+            if new := [run for run in missing[name] if run.digest not in begun_now]:
                 failed |= _drive(session.begin(part_of(study, new)), session, again)
         except UserError as error:
             failed[name] = str(error)
