@@ -56,7 +56,7 @@ class Display:
             return
         self._places |= {run.folder: read_new(run.folder, Place())[1] for run in runs}
         self._unbegun = {
-            run.folder: os.listdir(run.folder) for run in runs if not self._places[run.folder].read
+            run.folder: _listed(run.folder) for run in runs if not self._places[run.folder].read
         }
         over = threading.Event()
         thread = threading.Thread(
@@ -105,7 +105,7 @@ class Display:
     ) -> None:
         for run in runs:
             before = self._unbegun.get(run.folder)
-            if run.folder in ended or os.listdir(run.folder) == before:
+            if run.folder in ended or (before and _listed(run.folder) == before):
                 continue
             records = self._new(run.folder)
             self._lines(run, records, bar)
@@ -159,6 +159,11 @@ def _print(console: Console, text: str) -> None:
 def _place(folder: Path) -> str:
     """Machine and process of a run's newest attempt; "" where that is damaged."""
     return "".join(f"  {attempt.host}:{attempt.pid}" for attempt in read_attempts(folder)[-1:])
+
+
+def _listed(folder: Path) -> list[str]:
+    """What is in a folder; nothing where it is gone meanwhile."""
+    return os.listdir(folder) if folder.is_dir() else []
 
 
 def _values(run: Run, record: Record) -> str:

@@ -15,7 +15,7 @@ _SIZES = get_args(Size)
 
 @click.command("paper")
 @click.argument("paper", required=False)
-@click.option("--table", "tables", metavar="NAMES", help="Train what these lack: 1,2 or all.")
+@click.option("--table", "tables", metavar="NAMES", help="Make what these lack: 1,2 or all.")
 @click.option("--size", type=click.Choice(_SIZES), default=_SIZES[0], show_default=True)
 @click.option("--only-print", is_flag=True, help="Write the tables from what exists.")
 @click.option("--from-published", is_flag=True, help="Write the printed numbers alone, tested.")
@@ -40,7 +40,7 @@ def paper_command(
 ) -> int:
     """The tables of PAPER: a name, or a file such as ./mine.yaml. Without one, which there are.
 
-    With PAPER alone it says what of each table is there. With --table it trains what is missing,
+    With PAPER alone it says what of each table is there. With --table it makes what is missing,
     once for all tables, and writes them to papers/. The same command goes on after a stop.
 
     \b
