@@ -14,6 +14,7 @@ import pytest
 import states
 from odd import odd_mixer
 from result_file import read_result
+from small_run import stop_ranks_at
 from states import losses
 
 SAVED = [5, 10, 13, 15, 20, 25, 26]
@@ -72,6 +73,18 @@ def test_a_sharded_run_goes_on_after_kills(ranks, ticket, tmp_path):
     assert "blocks.0.mixer.value.weight/exp_avg" in optimizer
     assert "head.weight/exp_avg_sq" in optimizer
     assert not any(name.startswith("blocks.0.mixer.unused/") for name in optimizer)
+
+
+@pytest.mark.parametrize("call", [14, 29, 31])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_stop_in_an_evaluation_changes_nothing(ranks, ticket, strategy, call):
+    """Calls 14 and 15 are the first evaluation's, 29 and 30 the second one's, then TEST's."""
+    settings = (f"resources.strategy={strategy}", "resources.workers=2", *SETTINGS)
+    whole, halted = (ticket(*settings, "train.ema_decay=0.9") for _ in range(2))
+    stop_ranks_at(call, halted.as_values(), world_size=2)
+    assert read_result(halted.folder) is None
+    assert states.steps(halted.folder)[-1] == (13 if call == 14 else 26)
+    same(train(ranks, halted), train(ranks, whole))
 
 
 @pytest.mark.extended

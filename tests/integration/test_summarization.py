@@ -85,8 +85,8 @@ def test_summaries_are_scored_alike_however_the_work_is_cut(ticket, small, tmp_p
 
 
 def test_a_final_evaluation_stops_between_batches_and_is_done_again(ticket, tmp_path):
-    """Ten steps of training, then the second batch of texts: on two processes with a sharded
-    model.
+    """Ten steps of training, two evaluations of two batches, then the second batch of texts: on
+    two processes with a sharded model.
     """
     params = f"{{path: {articles(tmp_path / 'data')}, max_source: 24, max_target: 16}}"
     shorter = [setting.replace("epochs=16", "epochs=2") for setting in MODEL]
@@ -96,7 +96,7 @@ def test_a_final_evaluation_stops_between_batches_and_is_done_again(ticket, tmp_
         ticket(*settings, "train.eval_batch_size=2", "resources={workers: 2, strategy: fsdp2}"),
     )
     assert run_here(whole) == "finished"
-    stop_ranks_at(12, stopped.as_values(), world_size=2)
+    stop_ranks_at(16, stopped.as_values(), world_size=2)
     assert read_result(stopped.folder) is None
     assert (stopped.folder / OPENINGS).exists()
     assert run_here(stopped) == "finished"

@@ -38,8 +38,7 @@ def evaluate(
         parts: the model, and what it is evaluated with.
         split: what it is evaluated on.
         per_sample: it is the final evaluation.
-        stop_requested: looked at between batches of a final evaluation; not where a sharded model's
-            forward passes are collective calls, which all ranks must make.
+        stop_requested: looked at between batches.
 
     Returns:
         metrics by name; and, of a final evaluation, per-sample values in the split's order.
@@ -54,7 +53,7 @@ def evaluate(
     stopped = False
     with _evaluating(parts) as model:
         for (batch, real, unreadable), indices in evaluation_batches(parts, split):
-            stopped = stop_requested() > 0
+            stopped = group.agree(model, stop_requested() > 0)
             if stopped:
                 break
             with parts.autocast():
@@ -67,7 +66,7 @@ def evaluate(
             if per_sample:
                 rows = {name: values.cpu().numpy() for name, values in answers.items()}
                 batches.append((indices, rows))
-    if per_sample and any(group.gather(stopped)):  # before other collective calls
+    if any(group.gather(stopped)):  # before other collective calls
         raise EvaluationStopped
     metrics = dict(parts.task.metrics(_complete(group, sums)))
     bad = group.join(bad)

@@ -95,6 +95,14 @@ class Group:
         """What the first rank gets by an action, on every rank; see `together`."""
         return self.gather(self.together(lambda: action(*given) if self.first else None))[0]
 
+    def agree(self, model: nn.Module, stop: bool) -> bool:
+        """Whether a rank leaves its forward passes here: by itself, or where those of a sharded
+        model are collective calls, because any rank wants to.
+        """
+        if not _sharded_parts(model):
+            return stop
+        return self.add(torch.tensor(int(stop), device=self.device)).item() > 0
+
     def share_buffers(self, model: nn.Module) -> None:
         """Give every rank the first rank's buffers, so that all evaluate and save the same
         model.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from subquad.data import Split
 from subquad.engine import faults
-from subquad.engine.evaluate import check_bad, evaluate
+from subquad.engine.evaluate import EvaluationStopped, check_bad, evaluate
 from subquad.engine.feed import Micro, share, training_batches
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.optim import Rates
 from subquad.engine.parts import Parts
 from subquad.engine.state import Progress, save
 from subquad.engine.step import UNREAD, Step, StepOutcome, read_step, train_step
+from subquad.engine.tensors import generator_states, load_generators
 from subquad.errors import SubquadError, TrainingFailed, by_class
 
 SYSTEM_SECONDS = 10.0
@@ -56,6 +58,8 @@ def train_loop(
     """
     begun = time.monotonic() - progress.seconds
     system_due = time.monotonic() + SYSTEM_SECONDS
+    if _due(parts, progress) is not None and _settle(parts, signals, progress, log):
+        return progress.done
     usage.step_starts()
     batches = training_batches(parts, progress.step, parts.train.loader_workers)
     waiting: list[Step] = []
@@ -68,8 +72,9 @@ def train_loop(
         waiting.append(made)
         progress.step += 1
         progress.seconds = time.monotonic() - begun
-        evaluates = _evaluates(parts, progress.step)
-        saves = evaluates or _is_multiple(progress.step, parts.train.checkpoint_every_steps)
+        saves = _evaluates(parts, progress.step) or _is_multiple(
+            progress.step, parts.train.checkpoint_every_steps
+        )
         unread = 0
         if not logged and not saves:
             unread = UNREAD.get(parts.group.device.type, 1)
@@ -80,17 +85,35 @@ def train_loop(
             log.add("train", progress, outcomes[-1].logged(rates.lr))
         usage.steps_ended([outcome.weight for outcome in outcomes])
         system_due = _note_system(signals, progress, log, system_due)
-        if evaluates and parts.selection is not None:
-            _evaluate(parts, parts.selection, signals, progress, log)
-        progress.done = progress.done or progress.step == parts.plan.total_steps
-        is_stopped = any(outcome.stop for outcome in outcomes)
-        is_over = progress.done or is_stopped
-        if saves or is_over:
-            log.sync()
-            save(parts, progress, is_over)
-        if is_over:
+        stop = any(outcome.stop for outcome in outcomes)
+        if (saves or stop) and _settle(parts, signals, progress, log, stop=stop):
             return progress.done
         usage.step_starts()
+
+
+def _due(parts: Parts, progress: Progress) -> Split | None:
+    """What is to be evaluated where the run stands; what was stopped there is due again."""
+    is_new = progress.last.get("step", 0) != progress.step
+    return parts.selection if is_new and _evaluates(parts, progress.step) else None
+
+
+def _settle(
+    parts: Parts, signals: Signals, progress: Progress, log: MetricsLog, *, stop: bool = False
+) -> bool:
+    """Evaluate where it is due, and save. Returns whether the loop ends here.
+
+    Args:
+        stop: a rank was asked to stop.
+    """
+    split = _due(parts, progress)
+    if split is None:
+        progress.done = progress.done or progress.step == parts.plan.total_steps
+    else:
+        stop = stop or not _evaluate(parts, split, signals, progress, log)
+    is_over = progress.done or stop
+    log.sync()
+    save(parts, progress, is_over)
+    return is_over
 
 
 def _note_system(signals: Signals, progress: Progress, log: MetricsLog, due: float) -> float:
@@ -197,10 +220,16 @@ def _note_bad(parts: Parts, progress: Progress, own: list[int], log: MetricsLog)
 
 
 def _evaluate(
-    parts: Parts, selection: Split, signals: Signals, progress: Progress, log: MetricsLog
-) -> None:
-    with parts.averaged():
-        metrics, _ = evaluate(parts, selection)
+    parts: Parts, split: Split, signals: Signals, progress: Progress, log: MetricsLog
+) -> bool:
+    """Returns False where it was stopped, as though it had not begun."""
+    metrics = None
+    generators = generator_states()
+    with parts.averaged(), suppress(EvaluationStopped):
+        metrics, _ = evaluate(parts, split, stop_requested=signals.stop_requested)
+    if metrics is None:
+        load_generators(*generators)
+        return False
     found = {
         "step": progress.step,
         "epoch": parts.plan.epochs(progress.step),
@@ -213,10 +242,10 @@ def _evaluate(
     if progress.step < parts.plan.total_steps and parts.run.is_trial:
         progress.pruned = parts.group.of_first(signals.prune_reason, parts.run.folder)
     patience = parts.train.patience
-    if patience is not None and progress.stale >= patience:
-        progress.done = True
-    if progress.pruned:
-        progress.done = True
+    is_stale = patience is not None and progress.stale >= patience
+    is_last = progress.step == parts.plan.total_steps
+    progress.done = is_stale or is_last or bool(progress.pruned)
+    return True
 
 
 def _evaluates(parts: Parts, step: int) -> bool:

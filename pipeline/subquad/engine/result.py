@@ -212,11 +212,9 @@ def _evaluated(
     parts: Parts, split: Split, stop_requested: Callable[[], int]
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
     """Metrics of the test split, and per-sample values, which are kept."""
-    stop = {}
-    if isinstance(parts.bare_model, Decoder):  # may be asked to write texts, which can take hours
+    if isinstance(parts.bare_model, Decoder):  # it may be asked to write texts
         parts.group.make_whole(parts.bare_model)
-        stop = {"stop_requested": stop_requested}
-    metrics, answers = evaluate(parts, split, per_sample=True, **stop)
+    metrics, answers = evaluate(parts, split, per_sample=True, stop_requested=stop_requested)
     if parts.group.first and answers:
         put({parts.run.folder / PREDICTIONS: save(answers)})
     return metrics, answers

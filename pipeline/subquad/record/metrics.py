@@ -139,9 +139,7 @@ def read_records(run: Path) -> list[Record]:
     found: list[Record] = []
     for _, group in groupby(records, key=lambda record: record.attempt):
         later = list(group)
-        first = min(
-            [record.step for record in later if record.kind in ("train", "eval")], default=math.inf
-        )
+        first = min([record.step for record in later if record.kind == "train"], default=math.inf)
         found = [record for record in found if record.step < first] + later
     return found
 
