@@ -7,6 +7,7 @@ The small run has 26 steps: evaluations at 13 and 26, plain saves at each fifth 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,27 @@ def test_other_optimizers_and_precisions_go_on_too(ranks, ticket, workers, more)
     kills = (*KILLS["after an evaluation"], *KILLS["after a plain save"])
     whole = train(ranks, sharded(ticket, workers, *more))
     same(train(ranks, sharded(ticket, workers, *more), kills), whole)
+
+
+@pytest.mark.extended
+def test_a_model_trains_that_is_four_times_the_memory_of_a_rank(ticket):
+    """Weights and gradients of 1.8 GB each, on eight ranks that may take 0.9 GB, so that none can
+    hold the weights alone.
+    """
+    memory = 900_000_000
+    sizes = "{num_layers: 96, dim: 512, ffn_dim: 4096, num_heads: 4, dropout: 0.0, head: last}"
+    settings = (
+        *("resources.strategy=fsdp2", "resources.workers=8", "mixer=identity"),
+        *(f"backbone={{name: encoder, params: {sizes}}}", "train.epochs=null", "train.steps=2"),
+        *("train.optimizer=sgd", "train.beta1=0"),
+        *("train.eval_every_epochs=null", "train.eval_every_steps=2"),
+    )
+    run = ticket(*settings)
+    stop_ranks_at(math.inf, run.as_values(), world_size=8, memory=memory)
+    result = read_result(run.folder)
+    assert result["status"] == "finished"
+    assert 2 * 4 * result["parameters"] > 4 * memory
+    assert "does not fit into memory" in result["uncounted"][0]
 
 
 WAYS = [(1, "ddp"), (2, "ddp"), (2, "fsdp2"), (3, "ddp"), (3, "fsdp2"), (4, "fsdp2")]

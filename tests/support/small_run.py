@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import os
+import resource
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from command import Command
@@ -30,6 +33,9 @@ from subquad.processes import forking_context, settle
 from subquad.record.metrics import read_records
 from subquad_check.calls import padded
 from subquad_check.subject import check_subjects
+
+_MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of malloc.h."""
 
 SMALL = """
 name: small
@@ -88,10 +94,17 @@ def digests(run: Path) -> dict[str, str]:
     return found
 
 
-def stop_ranks_at(step: int, plain: dict[str, Any], world_size: int) -> None:
-    """Do a run on several gloo ranks, and ask the last one to stop when it looks for that time."""
+def stop_ranks_at(
+    step: float, plain: dict[str, Any], world_size: int, memory: int | None = None
+) -> None:
+    """Do a run on several gloo ranks, and ask the last one to stop when it looks for that time.
+
+    Args:
+        memory: bytes that each rank may take beyond those of its libraries.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        on_ranks(_stopping_rank, (world_size, f"{scratch}/rendezvous", plain, step), world_size)
+        args = (world_size, f"{scratch}/rendezvous", plain, step, memory)
+        on_ranks(_stopping_rank, args, world_size)
 
 
 def on_ranks(act: Callable[..., None], args: tuple[Any, ...], world_size: int) -> None:
@@ -111,8 +124,18 @@ def _settled(act: Callable[..., None], environment: dict[str, str], rank: int, *
 
 
 def _stopping_rank(
-    rank: int, world_size: int, rendezvous: str, plain: dict[str, Any], step: int
+    rank: int,
+    world_size: int,
+    rendezvous: str,
+    plain: dict[str, Any],
+    step: float,
+    memory: int | None,
 ) -> None:
+    if memory:
+        torch.set_num_threads(1)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 17)  # what is freed goes back at once
+        taken = psutil.Process().memory_info().data
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, taken + memory))
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size
     )

@@ -61,7 +61,8 @@ def _compare(
     group: Group, strategy: str, model: Any, share: dict[str, Tensor], expected: Any
 ) -> None:
     losses, weights, tokens = expected
-    wrapped = group.wrap(model, strategy, False, strategy == "fsdp2")
+    shard = group.sharder(strategy)
+    wrapped = group.wrap(model, shard, False, shard is not None)
     # Both average the gradients of two processes, each over half of the weight.
     own = torch.tensor(trained(model, wrapped, share, 2.0), dtype=torch.float64)
     found = group.add(own).float()
@@ -86,7 +87,7 @@ def train_long_document(
     spec = DataSpec.tokens(4096, 50_257, target="sequence", end_token=1, lengths={"target": 256})
     size = {"num_layers": 12, "dim": 512, "num_heads": 8, "dropout": 0.1}
     model = model_of("encoder-decoder", maker(mixer, **params), spec, torch.float32, **size).train()
-    wrapped = Group().wrap(model, "ddp", False, recompute)
+    wrapped = Group().wrap(model, None, False, recompute)
     keep = torch.arange(4096)[None] < 4000
     batch = {"inputs": torch.randint(2, 50_257, keep.shape) * keep, "keep": keep}
     batch["labels"] = torch.randint(2, 50_257, (1, 256))

@@ -10,7 +10,7 @@ import torch
 from tables import TableDecoder
 
 from subquad.data import DataSpec
-from subquad.engine.parts import build_model
+from subquad.engine.model import build_model
 from subquad.errors import ConfigError, PluginError
 from subquad.experiment import checked_run, parse
 from subquad.nn import Backbone, ModelOutput

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Shard = Callable[[nn.Module], nn.Module]
+"""Leaves this rank its rows of a module's parameters, in place, and returns the module."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Group:
     def wrap(
         self,
         model: Backbone,
-        strategy: str,
+        shard: Shard | None,
         compile_blocks: bool,
         recompute: bool = False,
         *,
@@ -126,6 +128,7 @@ class Group:
         FSDP2 works in place and returns the same module; its parameters become sharded tensors.
 
         Args:
+            shard: see `sharder`; None replicates.
             search: DDP looks in each step for parameters without a gradient. Without it DDP lays
                 its buckets out anew after the first backward pass of a process, so the caller makes
                 one that does not count: else the first step after a resume would add gradients in
@@ -139,18 +142,22 @@ class Group:
                 block.compile()
         if self.world_size == 1:
             return model
-        if strategy == "fsdp2":
-            return self._sharded(model)
-        return DistributedDataParallel(model, find_unused_parameters=search)
+        if shard is None:
+            return DistributedDataParallel(model, find_unused_parameters=search)
+        for part in (*model.blocks, model):
+            if not hasattr(part, "unshard"):
+                shard(part)
+        return model
 
-    def _sharded(self, model: Backbone) -> nn.Module:
+    def sharder(self, strategy: str) -> Shard | None:
+        """What shards over the ranks, where the strategy does; every rank makes one."""
+        if strategy != "fsdp2" or self.world_size == 1:
+            return None
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.world_size,))
-        for part in (*model.blocks, model):
-            fully_shard(part, mesh=mesh)
-        return model
+        return cast("Shard", partial(fully_shard, mesh=mesh))
 
     def make_whole(self, model: nn.Module) -> None:
         """Give each rank all parameters of a sharded model for good: only `forward` gathers them

@@ -16,7 +16,8 @@ from torch.optim import Optimizer
 
 from subquad.cost import Cost, step_cost
 from subquad.data import Dataset, DataSpec, Split, sample_lengths
-from subquad.engine.group import Background, Group
+from subquad.engine.group import Background, Group, Shard
+from subquad.engine.model import build_model, parameter_dtype
 from subquad.engine.optim import Average, LossScaler, Schedule, build_optimizer, build_schedule
 from subquad.engine.start import start_from
 from subquad.engine.tensors import seed_everything
@@ -24,12 +25,12 @@ from subquad.errors import ConfigError
 from subquad.experiment import Run
 from subquad.experiment.schema import Experiment, Train
 from subquad.experiment.settings import path_fields
-from subquad.nn import Backbone, BackboneContext, Batch, Task, TokenMixer
-from subquad.nn.numbers import dense, own_kind
+from subquad.nn import Backbone, Batch, Task
+from subquad.nn.numbers import own_kind
 from subquad.plan import Plan, PlanSettings
-from subquad.plugin import Config, Site
+from subquad.plugin import Config
 from subquad.record.storage import data_root, fetched
-from subquad.registry import Resolved, build_class, make_mixer
+from subquad.registry import Resolved, build_class
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -61,7 +62,7 @@ class ModelParts:
 
     def on_device(self, arrays: Mapping[str, Any]) -> Batch:
         """A batch where this rank computes."""
-        return _to_device(arrays, self.group.device, _parameter_dtype(self.train))
+        return _to_device(arrays, self.group.device, parameter_dtype(self.train))
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
@@ -123,11 +124,6 @@ class Parts(ModelParts):
     def selection_name(self) -> str:
         """What records call the split that is evaluated while training."""
         return "validation" if self.run.experiment.protocol == "honest" else "test"
-
-
-def _parameter_dtype(train: Train) -> torch.dtype:
-    """Type of weights and inputs: float64 for fp64, else float32 (bf16 and fp16 are autocast)."""
-    return torch.float64 if train.precision == "fp64" else torch.float32
 
 
 def _to_device(arrays: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> Batch:
@@ -219,65 +215,6 @@ def _untrimmable(spec: DataSpec, split: Split) -> str:
     return ""
 
 
-def build_model(run: Run, spec: DataSpec, num_outputs: int) -> Backbone:
-    """The backbone with its mixers and a head of this width; the same seed draws the same weights
-    on every rank.
-
-    Raises:
-        ConfigError, PluginError: the mixer cannot stand where the backbone puts it, or has losses
-            that forbid trimming; or a weight cannot be trained as it lies in memory.
-    """
-    train = run.experiment.train
-    built = list[Site]()
-    seed_everything(train.seed)
-
-    def make(site: Site) -> TokenMixer:
-        built.append(site)
-        return make_mixer(*run.mixer_at(site), site)
-
-    context = BackboneContext(spec=spec, num_outputs=num_outputs, make_mixer=make, seed=train.seed)
-    try:
-        model = build_class(run.backbone)(run.backbone_config, context)
-    except (MemoryError, RuntimeError) as error:  # torch's own kind is the latter
-        if isinstance(error, RuntimeError) and "allocate" not in str(error):
-            raise
-        raise ConfigError(
-            f"this model does not fit into memory: {error}; give smaller sizes"
-        ) from error
-    for number, entry in enumerate(run.experiment.mixers):
-        if not any(map(entry.takes, built)):
-            raise ConfigError(
-                f"mixers[{number}]: no mixer of this model has its layers and role; leave it out"
-            )
-    if train.bucket_batches:
-        _check_extra_losses(model, train.bucket_batches)
-    complex_weights = [name for name, weight in model.named_parameters() if weight.is_complex()]
-    if complex_weights and run.experiment.resources.strategy == "fsdp2":
-        raise ConfigError(
-            "resources.strategy: got 'fsdp2', which cannot shard complex weights "
-            f"({complex_weights[0]}); use ddp"
-        )
-    dense(model, _parameter_dtype(train))
-    return model
-
-
-def _check_extra_losses(model: Backbone, batches: int) -> None:
-    """Refuse trimming with extra losses that are trained on: nothing says that these leave
-    padding out.
-    """
-    weighed = set[str]()
-    for module in model.modules():
-        for name, weight in getattr(module, "loss_weights", {}).items():
-            if weight:
-                weighed.add(name)
-    if weighed:
-        names = ", ".join(sorted(weighed))
-        raise ConfigError(
-            f"train.bucket_batches: got {batches}, trims padding, which the mixer's extra loss may "
-            f"count ({names}); use 0, or a weight of 0 for the loss, in mixer.params"
-        )
-
-
 def build_task(run: Run, spec: DataSpec) -> Task:
     return build_class(run.task)(run.task_config, spec)
 
@@ -299,6 +236,7 @@ def build_parts(
     """
     experiment = run.experiment
     train = experiment.train
+    shard = group.sharder(experiment.resources.strategy)
 
     def build() -> tuple[Plan, Split, Task, Backbone, dict[str, Any] | None]:
         data = dataset or build_dataset(run)
@@ -306,15 +244,17 @@ def build_parts(
         split = _training_split(experiment, data)
         task = build_task(run, spec)
         plan = make_plan(experiment, data, split)
-        model = build_model(run, spec, task.num_outputs)
+        # weights from elsewhere are put into whole blocks
+        model = build_model(run, spec, task.num_outputs, None if experiment.init else shard)
         return plan, split, task, model, start_from(model, experiment) if fresh else None
 
     plan, training, task, model, start = group.together(build)
-    sharded = experiment.resources.strategy == "fsdp2" and group.world_size > 1
-    if not sharded:  # FSDP2 moves block after block and keeps a shard, so the whole need not fit
+    if shard is None:
         model.to(group.device)
-    wrapped = _wrapped(ModelParts(run=run, group=group, task=task, model=model, bare_model=model))
-    optimizer = build_optimizer(train, model, sharded=sharded)
+    wrapped = _wrapped(
+        ModelParts(run=run, group=group, task=task, model=model, bare_model=model), shard
+    )
+    optimizer = build_optimizer(train, model, sharded=shard is not None)
     seed_everything(train.seed, 1, group.rank)
     average = None if train.ema_decay is None else Average(model, train.ema_decay)
     return Parts(
@@ -329,21 +269,20 @@ def build_parts(
         training=training,
         average=average,
         start=start,
-        background=Background(group) if sharded else None,
+        background=Background(group) if shard else None,
     )
 
 
-def _wrapped(parts: ModelParts) -> nn.Module:
+def _wrapped(parts: ModelParts, shard: Shard | None) -> nn.Module:
     """The model as it is called in training; every rank calls this."""
     train = parts.train
-    strategy = parts.run.experiment.resources.strategy
     group = parts.group
-    is_replicated = strategy == "ddp" and group.world_size > 1
+    is_replicated = shard is None and group.world_size > 1
     has_unused = False
     if is_replicated:
         has_unused = any(group.gather(not _tried(parts, parts.bare_model)))
     wrapped = group.wrap(
-        parts.bare_model, strategy, train.compile, train.activation_checkpointing, search=has_unused
+        parts.bare_model, shard, train.compile, train.activation_checkpointing, search=has_unused
     )
     if is_replicated and not has_unused:
         _tried(parts, wrapped)
@@ -392,7 +331,7 @@ def training_cost(run: Run, spec: DataSpec) -> Cost:
             return _objective(model, task, batch)
 
     def example(samples: int) -> Batch:
-        return _to_device(spec.example(samples), device, _parameter_dtype(train))
+        return _to_device(spec.example(samples), device, parameter_dtype(train))
 
     model = build_model(run, spec, task.num_outputs)
     return step_cost(model, objective, example, train.batch_size)

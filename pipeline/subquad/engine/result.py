@@ -247,7 +247,7 @@ def result_of(
         **_identity(parts.run),
         "status": "pruned" if progress.pruned else "finished",
         "reason": progress.pruned or None,
-        "parameters": cost.parameters,
+        "parameters": sum(weight.numel() for weight in parts.parameters),
         "flops_per_step": cost.flops_per_step,
         "bytes_per_step": cost.bytes_per_step,
         "steps": progress.step,

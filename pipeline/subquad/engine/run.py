@@ -25,6 +25,7 @@ from subquad.engine.inputs import (
 )
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.loop import Signals, train_loop
+from subquad.engine.model import TooLarge
 from subquad.engine.parts import Parts, build_dataset, build_parts, training_cost
 from subquad.engine.result import Seal, fail, result_of
 from subquad.engine.state import Progress, first_progress, restore, tidy
@@ -80,7 +81,7 @@ def _train_run(run: Run, group: Group, signals: Signals) -> Status:
     start = attempts.start_attempt(run, group)
     warnings = list[str]()
     usage = Usage(group)
-    dataset, cost = group.together(_counted, run, group.device.type)
+    dataset, cost = _counted(run, group)
     parts, progress = _restored(run, group, dataset, warnings.append)
     group.of_first(_begin, parts, progress)
     log = MetricsLog(run.folder if group.first else None, start.attempt, parts.plan)
@@ -152,15 +153,24 @@ def _end(run: Run, result: dict[str, Any]) -> None:
     run.files.mirror()
 
 
-def _counted(run: Run, device: str) -> tuple[Dataset, Cost]:
+def _counted(run: Run, group: Group) -> tuple[Dataset, Cost]:
     """The data set, and the cost of a step; counting seeds the generators, so it comes before
     the parts are built.
     """
-    dataset = build_dataset(run)
-    with using() as operations:
-        cost = training_cost(run, dataset.describe())
+    dataset = group.together(build_dataset, run)
+    return dataset, group.of_first(_cost, run, dataset, group.device.type)
+
+
+def _cost(run: Run, dataset: Dataset, device: str) -> Cost:
+    try:
+        with using() as operations:
+            cost = training_cost(run, dataset.describe())
+    except TooLarge as error:
+        if run.experiment.resources.strategy == "ddp":
+            raise
+        return Cost(parameters=0, uncounted=(str(error),))
     check_kernels(run.experiment.train.kernels, device, operations)
-    return dataset, cost
+    return cost
 
 
 def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint | None:

@@ -62,6 +62,11 @@ def gather_losses(
     return losses, torch.stack(terms).sum(0)
 
 
+def whole(block: nn.Module) -> nn.Module:
+    """The block as it is."""
+    return block
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackboneContext:
     """What a backbone is built from.
@@ -72,12 +77,15 @@ class BackboneContext:
         make_mixer: builds the mixer that the experiment wants at one site, by its layer and role;
             weights are drawn from torch's global generator.
         seed: the run's seed.
+        finish: takes each of the backbone's blocks once its weights are drawn, and returns it; a
+            sharded run then keeps this rank's rows alone, before the next block is made.
     """
 
     spec: DataSpec
     num_outputs: int
     make_mixer: Callable[[Site], TokenMixer]
     seed: int = 0
+    finish: Callable[[nn.Module], nn.Module] = whole
 
 
 @dataclass(frozen=True, kw_only=True)

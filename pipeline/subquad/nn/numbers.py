@@ -48,7 +48,7 @@ def dense(module: nn.Module, real: torch.dtype) -> None:
     names = dict[Tensor, str]()
     beside = defaultdict[int, list[Tensor]](list)
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if tensor in names:
+        if tensor in names or hasattr(tensor, "to_local"):  # of a block that was sharded before
             continue
         names[tensor] = name
         unusual = _unusual(tensor)

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from subquad.cost import Cost
 from subquad.data import Dataset, DataSpec
 from subquad.engine.inputs import inputs_of
-from subquad.engine.parts import build_dataset, build_model, build_task, make_plan, training_cost
+from subquad.engine.model import build_model
+from subquad.engine.parts import build_dataset, build_task, make_plan, training_cost
 from subquad.experiment import Run
 from subquad.nn import Task
 from subquad.record.models import Input

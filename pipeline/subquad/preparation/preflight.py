@@ -14,7 +14,8 @@ import torch
 from subquad.data import Dataset, DataSpec
 from subquad.data.copies import check_copies
 from subquad.engine.evaluate import check_bad
-from subquad.engine.parts import build_dataset, build_model, build_task, make_plan
+from subquad.engine.model import build_model
+from subquad.engine.parts import build_dataset, build_task, make_plan
 from subquad.engine.start import start_from
 from subquad.errors import ConfigError, DataError, UserError
 from subquad.experiment import Run, Study

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from subquad.data import DataSpec
 from subquad.engine.checkpoint import read_tensors
-from subquad.engine.parts import build_model
+from subquad.engine.model import build_model
 from subquad.engine.stored import packed
 from subquad.engine.tensors import load_model, model_tensors
 from subquad.errors import ConfigError, RunError, by_class, escaped

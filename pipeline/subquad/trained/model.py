@@ -21,7 +21,8 @@ from subquad.engine.checkpoint import trained_weights
 from subquad.engine.evaluate import evaluate
 from subquad.engine.group import CPU, Group
 from subquad.engine.inputs import inputs_of, kept_inputs, refuse_changed
-from subquad.engine.parts import ModelParts, build_dataset, build_model, build_task
+from subquad.engine.model import build_model
+from subquad.engine.parts import ModelParts, build_dataset, build_task
 from subquad.engine.start import start_from
 from subquad.engine.tensors import load_model
 from subquad.errors import ConfigError, PluginError, RunError

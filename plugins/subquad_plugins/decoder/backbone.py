@@ -159,7 +159,7 @@ class LanguageModel(Writer):
         where = {"role": "decoder", "causal": True, "max_len": spec.max_len, "seed": context.seed}
         sites = layer_sites(config, config.num_layers, **where)
         self.blocks = nn.ModuleList(
-            DecoderLayer(config, context.make_mixer(site)) for site in sites
+            context.finish(DecoderLayer(config, context.make_mixer(site))) for site in sites
         )
 
     def forward(self, batch: Batch) -> ModelOutput:

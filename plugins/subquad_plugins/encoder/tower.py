@@ -49,7 +49,7 @@ class Tower(Backbone):
             config, config.num_layers, max_len=longest, num_prefix_tokens=prefix, seed=context.seed
         )
         self.blocks = nn.ModuleList(
-            EncoderLayer(config, context.make_mixer(site)) for site in sites
+            context.finish(EncoderLayer(config, context.make_mixer(site))) for site in sites
         )
         self.final = nn.Sequential(
             nn.LayerNorm(config.dim) if config.final_norm else nn.Identity(),

@@ -6,6 +6,7 @@ Reference: Vaswani et al. 2017, section 3.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import cast
 
 import torch
@@ -64,17 +65,17 @@ class EncoderDecoder(Writer):
         across = layer_sites(
             config, count, role="cross", max_len=longest, context_len=source, seed=seed
         )
-        reading = [
+        reading = (
             EncoderLayer(config, make(site))
             for site in layer_sites(config, config.num_layers, max_len=source, seed=seed)
-        ]
-        writing = [
+        )
+        writing = (
             DecoderLayer(config, make(own_site), make(cross_site))
             for own_site, cross_site in zip(own, across, strict=True)
-        ]
-        self.blocks = nn.ModuleList([*reading, *writing])
-        self.num_reading = len(reading)
-        if idle := [layer.cross for layer in writing if not layer.cross.caches]:
+        )
+        self.num_reading = config.num_layers
+        self.blocks = nn.ModuleList(map(context.finish, chain(reading, writing)))
+        if idle := [layer.cross for layer in self.writing if not layer.cross.caches]:
             raise ConfigError(
                 f"encoder-decoder: mixer {method(idle[0]).__name__} offers no "
                 "decode cache across two sequences, so what it gives at a "

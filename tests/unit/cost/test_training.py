@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from subquad.cost import counting, step_cost
-from subquad.engine.parts import build_dataset, build_model, build_task, training_cost
+from subquad.engine.model import build_model
+from subquad.engine.parts import build_dataset, build_task, training_cost
 from subquad.errors import PluginError
 from subquad.experiment import load_study
 

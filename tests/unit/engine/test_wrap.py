@@ -34,7 +34,7 @@ def test_computing_blocks_again_changes_no_number_and_keeps_less(kind):
         calls, kept = [], []
         model.blocks[0].ffn.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         names = set(model.state_dict())
-        wrapped = Group().wrap(model.train(), "ddp", False, recompute)
+        wrapped = Group().wrap(model.train(), None, False, recompute)
         assert set(model.state_dict()) == names
         torch.manual_seed(3)
         with torch.autograd.graph.saved_tensors_hooks(
@@ -63,7 +63,7 @@ def test_compiled_blocks_are_computed_again_too(monkeypatch):
     model, batch = models()[1]
     expected = trained(model, model, batch, 10.0)
     again, _ = models()[1]
-    found = trained(again, Group().wrap(again, "ddp", True, True), batch, 10.0)
+    found = trained(again, Group().wrap(again, None, True, True), batch, 10.0)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
