@@ -161,18 +161,21 @@ class LineChart(Chart):
 
         entries: dict[str, Line2D] = {}
         strokes: list[Line] = []
+        marks = defaultdict[tuple[str, str], list[Point]](list)
         for line in self.lines:
-            style = _STYLES[line.style]
-            entries.setdefault(line.name, Line2D([], [], color=line.colour, **style))
+            if line.name not in entries:
+                entries[line.name] = Line2D([], [], color=line.colour, **_STYLES[line.style])
             if len(line.points) > 1 and line.style in _STROKES:
                 strokes.append(line)
             else:  # a single evaluation would be invisible
-                xs, ys = zip(*line.points, strict=True)
-                axes.plot(xs, ys, color=line.colour, **{"marker": "o", **style})
+                marks[line.colour, line.style] += line.points
             if line.errors:
                 axes.errorbar(
                     *zip(*line.points, strict=True), line.errors, color=line.colour, **_ERROR_BARS
                 )
+        for (colour, style), points in marks.items():
+            shown = {"marker": "o", **_STYLES[style], "linestyle": "none"}
+            axes.plot(*zip(*points, strict=True), color=colour, **shown)
         axes.add_collection(  # thousands of lines take a second so, and half a minute one by one
             LineCollection(
                 [line.points for line in strokes],
@@ -188,9 +191,9 @@ class LineChart(Chart):
             axes.set_xticks(range(len(self.names)), self.names)
             axes.margins(x=0.5 / len(self.names))
         legend = axes.figure.legend(entries.values(), ["x"] * len(entries), **_LEGEND)
-        for shown, name in zip(legend.get_texts(), entries, strict=True):
+        for text, name in zip(legend.get_texts(), entries, strict=True):
             # set afterwards: Matplotlib leaves out names that begin with an underscore
-            shown.set_text(name)
+            text.set_text(name)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from subquad.record.integrity import look
 from subquad.record.layout import enter, runs_below
 from subquad.record.models import (
     Environment,
-    Identity,
     Inputs,
     Named,
     SearchSummary,
@@ -30,6 +29,7 @@ from subquad.reports.published import Beside
 from subquad.reports.reported_run import ReportedRun, Tuning, printable
 from subquad.reports.rows import Reference, TableRow, make_examples, make_references, make_rows
 from subquad.reports.text import Values, grouped
+from subquad.security.disk import entered
 
 _FORMAT = 1
 
@@ -139,8 +139,11 @@ def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list
         if not found:
             raise RunError(f"{folder}: a study ({STUDY}) without runs so far")
         for run in found:
-            if run.resolve() not in runs:
-                runs[run.resolve()] = _read(run, root, _tuning_of(run, search))
+            cell = run.resolve()
+            if cell not in runs:
+                with entered(run):
+                    name = cell.relative_to(root).as_posix()
+                    runs[cell] = _read(run, name, _tuning_of(cell, search))
     return _told_apart(list(runs.values()))
 
 
@@ -169,14 +172,16 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
     return marked
 
 
-def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
+def _read(run: Path, name: str, tuning: Tuning | None) -> ReportedRun:
     """Without a result, or with one that cannot be believed, what is known is how the run began."""
     path = run / EXPERIMENT
-    leaves = flatten(read_yaml(path))
     looked = look(run)
+    # where the files are those that the run left, identity.json says the same, and is read faster
+    known = looked.result and not looked.faults and looked.identity
+    leaves = flatten((known and known.experiment) or read_yaml(path))
     own = {
         "folder": run,
-        "name": run.resolve().relative_to(root).as_posix(),
+        "name": name,
         "leaves": leaves,
         "environment": find_file(Environment, run) or Environment(),
         "inputs": (find_file(Inputs, run) or Inputs.read({})).parts,
@@ -191,7 +196,7 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
             )
         return ReportedRun.read({**dict(looked.result), **own})
     status = "damaged" if (run / RESULT).exists() else "unfinished"
-    begun = dict(find_file(Identity, run) or _begun(path, leaves))
+    begun = dict(looked.identity or _begun(path, leaves))
     return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
 
 
@@ -209,13 +214,12 @@ def _begun(path: Path, leaves: Values) -> Named:
         raise RunError(f"{path}: {error}") from error
 
 
-def _tuning_of(run: Path, summary: Values | None) -> Tuning | None:
+def _tuning_of(cell: Path, summary: Values | None) -> Tuning | None:
     """The tuning of a run of a search's final study; None of other runs, of which nobody knows.
 
     Args:
         summary: the search's, where it was made anew; else it is read from search.json.
     """
-    cell = run.resolve()
     study = cell.parent.parent
     search = study.parent
     if study.name.partition("-")[0] != FINAL or not (search / SEARCH).exists():
