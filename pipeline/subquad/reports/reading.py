@@ -16,7 +16,6 @@ from subquad.record.layout import enter, runs_below
 from subquad.record.models import (
     Environment,
     Inputs,
-    Named,
     SearchSummary,
 )
 from subquad.record.names import EXPERIMENT, FINAL, RESULT, SEARCH, STUDY
@@ -163,13 +162,11 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
         for key, alike in grouped(runs, asked).items()
         if len({run.content for run in alike} - {""}) > 1
     }
-    marked = []
-    for run in runs:
+    for number, run in enumerate(runs):
         if run.content and asked(run) in several:
             notes = (*run.notes, f"data of other content are called {run.data_label} too")
-            run = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
-        marked.append(run)
-    return marked
+            runs[number] = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
+    return runs
 
 
 def _read(run: Path, name: str, tuning: Tuning | None) -> ReportedRun:
@@ -196,20 +193,16 @@ def _read(run: Path, name: str, tuning: Tuning | None) -> ReportedRun:
             )
         return ReportedRun.read({**dict(looked.result), **own})
     status = "damaged" if (run / RESULT).exists() else "unfinished"
-    begun = dict(looked.identity or _begun(path, leaves))
-    return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
-
-
-def _begun(path: Path, leaves: Values) -> Named:
-    """What a run is called, where only its experiment says it."""
-    called = {
-        "mixer": leaves.get("mixer.name"),
-        "dataset": leaves.get("dataset.name"),
-        "protocol": leaves.get("protocol", "honest"),
-        "seed": leaves.get("train.seed", 0),
-    }
+    begun = dict(looked.identity or ())
+    if not begun:  # only its experiment says what it is called
+        begun = {
+            "mixer": leaves.get("mixer.name"),
+            "dataset": leaves.get("dataset.name"),
+            "protocol": leaves.get("protocol", "honest"),
+            "seed": leaves.get("train.seed", 0),
+        }
     try:
-        return Named.read(called)
+        return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
     except ValueError as error:
         raise RunError(f"{path}: {error}") from error
 
