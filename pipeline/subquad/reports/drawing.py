@@ -267,8 +267,9 @@ def training_charts(report: Report) -> list[LineChart]:
             if kind == "eval" and measured:
                 run = next(iter(measured))[0].first
                 label = run.shown(run.metric).with_unit
-                is_dashed = any(line.style == "dashed" for line in lines)
-                dashed = " (dashed: on the test split)" * is_dashed
+                dashed = " (dashed: on the test split)" * (
+                    "dashed" in {line.style for line in lines}
+                )
                 words = (f"{dataset}: {label} by epoch{dashed}", "epoch", label)
             if drawn := _drawable(lines):
                 charts.append(LineChart(*words, drawn))

@@ -141,8 +141,9 @@ def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list
             cell = run.resolve()
             if cell not in runs:
                 with entered(run):
-                    name = cell.relative_to(root).as_posix()
-                    runs[cell] = _read(run, name, _tuning_of(cell, search))
+                    runs[cell] = _read(
+                        run, cell.relative_to(root).as_posix(), _tuning_of(cell, search)
+                    )
     return _told_apart(list(runs.values()))
 
 
@@ -157,13 +158,11 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
         params = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
         return run.data_label, run.protocol, frozenset(params)
 
-    several = {
-        key
-        for key, alike in grouped(runs, asked).items()
-        if len({run.content for run in alike} - {""}) > 1
+    contents = {
+        key: {run.content for run in alike} - {""} for key, alike in grouped(runs, asked).items()
     }
     for number, run in enumerate(runs):
-        if run.content and asked(run) in several:
+        if run.content and len(contents[asked(run)]) > 1:
             notes = (*run.notes, f"data of other content are called {run.data_label} too")
             runs[number] = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
     return runs
