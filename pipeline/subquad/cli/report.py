@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def report_command(
     from subquad.reports import parse_formats, print_document, write_document
     from subquad.results import document_of_folders
 
+    # a report keeps what it makes until it is written: looking for circles takes a sixth of it
+    gc.set_threshold(100_000)
     chosen = parse_formats(formats)
     folders = folders_of(runs)
     document = document_of_folders(folders, baseline)

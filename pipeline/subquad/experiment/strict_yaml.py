@@ -15,6 +15,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
+@lru_cache(2**12)
 def _plain_value(text: str) -> Scalar:
     """The value of a plain (unquoted) scalar.
 
@@ -262,15 +265,15 @@ class _Reader:
         if path not in self.marks:
             self.marks[path] = self.origin(event)
         data: Any = getattr(event, "value", None)  # text, where it is quoted or a block
-        if isinstance(event, events.MappingStartEvent):
-            data = self.mapping(path)
-        elif isinstance(event, events.SequenceStartEvent):
-            data = self.sequence(path)
-        elif isinstance(event, events.ScalarEvent) and event.implicit[0]:
+        if isinstance(event, events.ScalarEvent) and event.implicit[0]:
             try:
                 data = _plain_value(event.value)
             except ValueError as error:
                 raise _refuse(event, str(error)) from None
+        elif isinstance(event, events.MappingStartEvent):
+            data = self.mapping(path)
+        elif isinstance(event, events.SequenceStartEvent):
+            data = self.sequence(path)
         if event.anchor is not None:
             self.anchored[event.anchor] = (data, self.nodes - before)
         return data
@@ -324,10 +327,7 @@ class _Reader:
 
     def until(self, end: type[events.Event]) -> Iterator[events.Event]:
         """The events that begin an entry each, up to the end of the list or mapping."""
-        for event in self.stream:
-            if isinstance(event, end):
-                return
-            yield event
+        return takewhile(lambda event: not isinstance(event, end), self.stream)
 
     def origin(self, event: events.Event) -> Origin:
         return Origin(self.name, event.start_mark.line + 1, self.folder)

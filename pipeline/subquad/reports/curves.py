@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -72,7 +71,7 @@ class Curve:
 
     def value(self, row: TableRow) -> str:
         """A row's value of the setting."""
-        return row.settings.get(self.key, "none")
+        return row.first.settings.get(self.key, "none")
 
     @property
     def sentence(self) -> str:
@@ -144,7 +143,7 @@ def make_curves(rows: Sequence[TableRow]) -> Iterator[Curve]:
     order.
     """
     for group in grouped(rows, lambda row: (*row.family, row.label, row.metric)).values():
-        keys = varying(row.settings for row in group)
+        keys = varying(row.first.settings for row in group)
         # where all curves meet in one base, it need not be told
         has_base = any(row.is_base for row in group)
         drawn = set[frozenset[TableRow]]()
@@ -152,11 +151,11 @@ def make_curves(rows: Sequence[TableRow]) -> Iterator[Curve]:
             if key == _MIXER_FILE:
                 continue
             others = [name for name in keys if name not in with_alternative(key)]
-            for at, members in grouped(group, partial(TableRow.at, keys=others)).items():
+            for at, members in grouped(group, lambda row, keys=others: row.first.at(keys)).items():
                 # of two settings that switch each other off the first stands for both
                 if len(members) > 1 and frozenset(members) not in drawn:
                     drawn.add(frozenset(members))
-                    members.sort(key=lambda row: in_order(row.settings.get(key, "none")))
+                    members.sort(key=lambda row: in_order(row.first.settings.get(key, "none")))
                     yield Curve(
                         key=key,
                         rows=tuple(members),

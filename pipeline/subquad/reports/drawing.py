@@ -11,11 +11,11 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from subquad.record.metrics import read_records
 from subquad.reports.curves import Curve
 from subquad.reports.reading import Report
 from subquad.reports.rows import TableRow
-from subquad.reports.text import in_order
+from subquad.reports.text import grouped, in_order
 
 _NAME_LIMIT = 28
 COLOURS = ("#0b5cad", "#c2410c", "#0a7f5a", "#a8327f", "#7a5c00", "#0b7a8a", "#6741c9")
@@ -61,6 +61,8 @@ _NO_METADATA: dict[str, Any] = {
 }
 
 Point = tuple[float, float]
+_Place = tuple[TableRow, str, str, str]
+"""What a line is of: a row, one of its runs, and the kind and the split of records."""
 
 
 @dataclass(frozen=True)
@@ -161,18 +163,21 @@ class LineChart(Chart):
 
         entries: dict[str, Line2D] = {}
         strokes: list[Line] = []
+        marks = defaultdict[tuple[str, str], list[Point]](list)
         for line in self.lines:
-            style = _STYLES[line.style]
-            entries.setdefault(line.name, Line2D([], [], color=line.colour, **style))
+            if line.name not in entries:
+                entries[line.name] = Line2D([], [], color=line.colour, **_STYLES[line.style])
             if len(line.points) > 1 and line.style in _STROKES:
                 strokes.append(line)
             else:  # a single evaluation would be invisible
-                xs, ys = zip(*line.points, strict=True)
-                axes.plot(xs, ys, color=line.colour, **{"marker": "o", **style})
+                marks[line.colour, line.style] += line.points
             if line.errors:
                 axes.errorbar(
                     *zip(*line.points, strict=True), line.errors, color=line.colour, **_ERROR_BARS
                 )
+        for (colour, style), points in marks.items():
+            shown = {"marker": "o", **_STYLES[style], "linestyle": "none"}
+            axes.plot(*zip(*points, strict=True), color=colour, **shown)
         axes.add_collection(  # thousands of lines take a second so, and half a minute one by one
             LineCollection(
                 [line.points for line in strokes],
@@ -188,9 +193,9 @@ class LineChart(Chart):
             axes.set_xticks(range(len(self.names)), self.names)
             axes.margins(x=0.5 / len(self.names))
         legend = axes.figure.legend(entries.values(), ["x"] * len(entries), **_LEGEND)
-        for shown, name in zip(legend.get_texts(), entries, strict=True):
+        for text, name in zip(legend.get_texts(), entries, strict=True):
             # set afterwards: Matplotlib leaves out names that begin with an underscore
-            shown.set_text(name)
+            text.set_text(name)
 
 
 @dataclass(frozen=True)
@@ -247,47 +252,36 @@ def training_charts(report: Report) -> list[LineChart]:
     names = sorted({row.name for row in report.rows if not row.is_called(report.baseline)})
     colours = dict(zip(names, cycle(COLOURS), strict=False))
     charts = []
-    points = defaultdict[str, dict[_Measured, list[Point]]](dict)
-    for measured, point in _measured(report):
-        points[measured.row.dataset].setdefault(measured, []).append(point)
-    for dataset, of_dataset in points.items():
-        protocols = {measured.row.protocol for measured in of_dataset}
+    for dataset, rows in grouped(report.rows, lambda row: row.dataset).items():
+        measured = _measured(rows)
+        protocols = {row.protocol for row, *_ in measured}
         for kind in ("eval", "train"):
-            found = {what: near for what, near in of_dataset.items() if what.kind == kind}
             lines = []
-            for measured, near in found.items():
-                name = measured.row.name
-                colour = colours.get(name, _BASELINE_COLOUR)
-                if len(protocols) > 1:
-                    name += f", {measured.row.protocol}"
-                style = "dashed" if measured.split == "test" else "line"
-                lines.append(Line(name, colour, _thin(near), style=style))
+            for (row, _, of_kind, split), points in measured.items():
+                if of_kind == kind:
+                    name = f"{row.name}, {row.protocol}" if len(protocols) > 1 else row.name
+                    colour = colours.get(row.name, _BASELINE_COLOUR)
+                    style = "dashed" if split == "test" else "line"
+                    lines.append(Line(name, colour, _thin(points), style=style))
             words = (f"{dataset}: training loss by step", "step", "loss")
-            if kind == "eval":
-                run = next(iter(of_dataset)).row.first
+            if kind == "eval" and measured:
+                run = next(iter(measured))[0].first
                 label = run.shown(run.metric).with_unit
-                is_dashed = any(measured.split == "test" for measured in found)
-                dashed = " (dashed: on the test split)" * is_dashed
+                dashed = " (dashed: on the test split)" * (
+                    "dashed" in {line.style for line in lines}
+                )
                 words = (f"{dataset}: {label} by epoch{dashed}", "epoch", label)
             if drawn := _drawable(lines):
                 charts.append(LineChart(*words, drawn))
     return charts
 
 
-class _Measured(NamedTuple):
-    """What a line is of."""
-
-    row: TableRow
-    run: str
-    kind: str
-    split: str
-
-
-def _measured(report: Report) -> Iterator[tuple[_Measured, Point]]:
+def _measured(rows: Iterable[TableRow]) -> Mapping[_Place, list[Point]]:
     """What the records of runs hold of their metric and loss; nothing where they are damaged, as
     their row says.
     """
-    for row in report.rows:
+    points = defaultdict[_Place, list[Point]](list)
+    for row in rows:
         for run in row.runs:
             with suppress(RunError):
                 for record in read_records(run.folder):
@@ -297,7 +291,8 @@ def _measured(report: Report) -> Iterator[tuple[_Measured, Point]]:
                         place = (float(record.step), y)
                         if not is_loss:
                             place = (record.epoch, run.shown(run.metric).scaled(y))
-                        yield _Measured(row, run.name, record.kind, str(record.split)), place
+                        points[row, run.name, record.kind, str(record.split)].append(place)
+    return points
 
 
 def _drawable(lines: Iterable[Line]) -> tuple[Line, ...]:

@@ -30,14 +30,13 @@ def make_headlines(
     """Sentences in the order of the table: for each data set and protocol the baseline's, and
     the references'.
     """
-    for (dataset, protocol), group in grouped(rows, lambda row: row.family).items():
-        family = (dataset, protocol)
+    for family, group in grouped(rows, lambda row: row.family).items():
         pairs = [pair for pair in comparisons if pair.first.family == family]
         guesses = [reference for reference in references if reference.family == family]
         beside = _beside_baseline(pairs, baseline) if baseline else ()
         for parts in (beside, _beside_guesses(group, guesses)):
             if sentence := "; ".join(parts):
-                yield f"{dataset} ({protocol}): {sentence}"
+                yield "{} ({}): {}".format(*family, sentence)
 
 
 def _beside_baseline(everything: Sequence[Comparison], baseline: str) -> Iterator[str]:

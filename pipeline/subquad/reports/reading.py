@@ -15,9 +15,7 @@ from subquad.record.integrity import look
 from subquad.record.layout import enter, runs_below
 from subquad.record.models import (
     Environment,
-    Identity,
     Inputs,
-    Named,
     SearchSummary,
 )
 from subquad.record.names import EXPERIMENT, FINAL, RESULT, SEARCH, STUDY
@@ -30,6 +28,7 @@ from subquad.reports.published import Beside
 from subquad.reports.reported_run import ReportedRun, Tuning, printable
 from subquad.reports.rows import Reference, TableRow, make_examples, make_references, make_rows
 from subquad.reports.text import Values, grouped
+from subquad.security.disk import entered
 
 _FORMAT = 1
 
@@ -139,8 +138,12 @@ def reported_runs(folders: Sequence[Path], search: Values | None = None) -> list
         if not found:
             raise RunError(f"{folder}: a study ({STUDY}) without runs so far")
         for run in found:
-            if run.resolve() not in runs:
-                runs[run.resolve()] = _read(run, root, _tuning_of(run, search))
+            cell = run.resolve()
+            if cell not in runs:
+                with entered(run):
+                    runs[cell] = _read(
+                        run, cell.relative_to(root).as_posix(), _tuning_of(cell, search)
+                    )
     return _told_apart(list(runs.values()))
 
 
@@ -155,28 +158,26 @@ def _told_apart(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
         params = {part for part in run.settings.items() if part[0].startswith("dataset.params.")}
         return run.data_label, run.protocol, frozenset(params)
 
-    several = {
-        key
-        for key, alike in grouped(runs, asked).items()
-        if len({run.content for run in alike} - {""}) > 1
+    contents = {
+        key: {run.content for run in alike} - {""} for key, alike in grouped(runs, asked).items()
     }
-    marked = []
-    for run in runs:
-        if run.content and asked(run) in several:
+    for number, run in enumerate(runs):
+        if run.content and len(contents[asked(run)]) > 1:
             notes = (*run.notes, f"data of other content are called {run.data_label} too")
-            run = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
-        marked.append(run)
-    return marked
+            runs[number] = run.model_copy(update={"data_mark": run.content[:6], "notes": notes})
+    return runs
 
 
-def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
+def _read(run: Path, name: str, tuning: Tuning | None) -> ReportedRun:
     """Without a result, or with one that cannot be believed, what is known is how the run began."""
     path = run / EXPERIMENT
-    leaves = flatten(read_yaml(path))
     looked = look(run)
+    # where the files are those that the run left, identity.json says the same, and is read faster
+    known = looked.result and not looked.faults and looked.identity
+    leaves = flatten((known and known.experiment) or read_yaml(path))
     own = {
         "folder": run,
-        "name": run.resolve().relative_to(root).as_posix(),
+        "name": name,
         "leaves": leaves,
         "environment": find_file(Environment, run) or Environment(),
         "inputs": (find_file(Inputs, run) or Inputs.read({})).parts,
@@ -191,31 +192,26 @@ def _read(run: Path, root: Path, tuning: Tuning | None) -> ReportedRun:
             )
         return ReportedRun.read({**dict(looked.result), **own})
     status = "damaged" if (run / RESULT).exists() else "unfinished"
-    begun = dict(find_file(Identity, run) or _begun(path, leaves))
-    return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
-
-
-def _begun(path: Path, leaves: Values) -> Named:
-    """What a run is called, where only its experiment says it."""
-    called = {
-        "mixer": leaves.get("mixer.name"),
-        "dataset": leaves.get("dataset.name"),
-        "protocol": leaves.get("protocol", "honest"),
-        "seed": leaves.get("train.seed", 0),
-    }
+    begun = dict(looked.identity or ())
+    if not begun:  # only its experiment says what it is called
+        begun = {
+            "mixer": leaves.get("mixer.name"),
+            "dataset": leaves.get("dataset.name"),
+            "protocol": leaves.get("protocol", "honest"),
+            "seed": leaves.get("train.seed", 0),
+        }
     try:
-        return Named.read(called)
+        return ReportedRun.read({**begun, **own, "status": status, "experiment": None})
     except ValueError as error:
         raise RunError(f"{path}: {error}") from error
 
 
-def _tuning_of(run: Path, summary: Values | None) -> Tuning | None:
+def _tuning_of(cell: Path, summary: Values | None) -> Tuning | None:
     """The tuning of a run of a search's final study; None of other runs, of which nobody knows.
 
     Args:
         summary: the search's, where it was made anew; else it is read from search.json.
     """
-    cell = run.resolve()
     study = cell.parent.parent
     search = study.parent
     if study.name.partition("-")[0] != FINAL or not (search / SEARCH).exists():

@@ -230,6 +230,9 @@ def _plugin(facts: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items() if value)
 
 
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
+
+
 def setting_text(value: Any) -> str:
     """A setting as text; mixers of some layers or roles in words."""
     if isinstance(value, str):
@@ -238,7 +241,7 @@ def setting_text(value: Any) -> str:
         isinstance(entry, Mapping) and "name" in entry for entry in value
     )
     if not (value and is_mixers):
-        return json.dumps(value, sort_keys=True, default=str)
+        return _JSON.encode(value)
     texts = []
     for entry in value:
         text = entry["name"]

@@ -126,15 +126,6 @@ class TableRow(TableLine):
         return self.first.mixer
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """All that the score may depend on, by dotted key."""
-        return self.runs[0].settings
-
-    def at(self, keys: Iterable[str]) -> Setting:
-        """What some settings are in it."""
-        return self.runs[0].at(keys)
-
-    @property
     def protocol_label(self) -> str:
         """What the protocol means, by the run that opened the test split most often."""
         return max(self.runs, key=lambda run: run.openings).protocol_label or self.protocol

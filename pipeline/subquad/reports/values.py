@@ -4,11 +4,12 @@ not rounded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from subquad.reports.compare import Comparison
 from subquad.reports.curves import Curve
@@ -25,7 +26,7 @@ _MEASURED = ("seconds", "seconds_per_step", "tokens_per_second", "peak_memory_by
 
 def report_values(report: Report) -> Values:
     """Everything in the report, for `--json` and notebooks."""
-    return _plain(
+    return to_jsonable_python(
         {
             "format": _FORMAT,
             **_picked(report, "baseline", "headlines"),
@@ -47,19 +48,9 @@ def report_values(report: Report) -> Values:
             "rankings": list(map(_ranking, report.rankings)),
             "curves": list(map(_curve, report.curves)),
             "comparisons": list(map(_comparison, report.comparisons)),
-        }
+        },
+        inf_nan_mode="null",
     )
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_plain, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _picked(thing: Any, *names: str, **others: str) -> Values:

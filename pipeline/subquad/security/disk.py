@@ -114,7 +114,7 @@ def entered(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _at(folder: Path, *, make: bool = False) -> Iterator[int]:
+def _at(folder: Path | str, *, make: bool = False) -> Iterator[int]:
     """The descriptor of a folder.
 
     Args:
@@ -175,10 +175,9 @@ def opened(path: Path, mode: str = "rb", **more: Any) -> Any:
     assert "w" not in mode, "files are replaced whole: use `replacing`"
     if mode[0] == "a":
         _part_from_other_names(path)
-    careful = (
-        os.O_NONBLOCK if (mode[0] == "r" and not _is_held(os.path.abspath(path))) else _CAREFUL
-    )
-    with _at(path.parent) as above:
+    absolute = os.path.abspath(path)
+    careful = os.O_NONBLOCK if (mode[0] == "r" and not _is_held(absolute)) else _CAREFUL
+    with _at(os.path.dirname(absolute)) as above:
         try:
             return open(
                 path,
