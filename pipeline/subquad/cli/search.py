@@ -112,7 +112,7 @@ def _run_search(prepared: Prepared, folder: Path, executor: Executor, *, as_json
     made: list[ReportDocument] = []
     watch = Watch(
         trial=lambda trial: say(console, _trial_line(search, trial, reported)),
-        final=lambda study: say(console, f"final study: {len(study.pending)} runs to do"),
+        final=lambda runs: say(console, f"final study: {len(runs)} runs to do"),
         display=Display(None if as_json else console),
         report=partial(make_report, made, console),
     )

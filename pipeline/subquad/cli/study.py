@@ -62,9 +62,12 @@ COSTS: Columns = {
 def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
     """Drive a study to its end and report it. Returns the exit code."""
     console = console_of(stderr=as_json)
-    if not as_json:
-        left = quantity(len(study.pending), "run")
-        say(console, f"{left} to do in {short(study.folder)}, {executor.words}")
+
+    def begins(runs: Sequence[Run]) -> None:
+        if not as_json:
+            left = quantity(len(runs), "run")
+            say(console, f"{left} to do in {short(study.folder)}, {executor.words}")
+
     again = to_paste("resume", short(study.folder), *executor.options)
     made: list[ReportDocument] = []
     with full_disks_named(again):
@@ -73,6 +76,7 @@ def run_study(study: Study, executor: Executor, *, as_json: bool) -> int:
             Display(None if as_json else console),
             executor,
             partial(make_report, made, console),
+            begins=begins,
         )
     if as_json:
         click.echo(json.dumps(summary(study, outcome), default=str))

@@ -38,6 +38,7 @@ def drive(
     executor: Executor,
     report: Callable[[Study, int], None] = lambda study, signum: None,
     publisher: Publisher | None = None,
+    begins: Callable[[Sequence[Run]], None] = lambda runs: None,
 ) -> Outcome:
     """Do what is left of a study.
 
@@ -47,6 +48,7 @@ def drive(
         report: is called at the end, with the signal that stopped it or 0; what it writes is
             tracked too.
         publisher: sends the study to MLflow; None: one of its own.
+        begins: is called with the runs that are left, before the first one starts.
 
     Raises:
         UserError: only the folder names its tracking.
@@ -56,6 +58,7 @@ def drive(
         if publisher is None:
             publisher = open_publisher(first.tracking, study.folder, name=study.name)
         pending = study.pending
+        begins(pending)
         begun = [run.files for run in (study.runs if study.single else pending)]
         if not study.single:
             begun.insert(0, RunFolder(study.folder, first.resources.storage))

@@ -52,12 +52,11 @@ class Executor(ABC):
 
     def placed(self, overrides: Sequence[str]) -> tuple[str, ...]:
         """Overrides of a new experiment, with what the place decides where they do not say it."""
-        own = []
-        for setting in self.settings:
-            key, _, _ = setting.partition("=")
-            if not any(text.partition("=")[0] == key for text in overrides):
-                own.append(setting)
-        return (*own, *overrides)
+        keys = {text.partition("=")[0] for text in overrides}
+        return (
+            *(setting for setting in self.settings if setting.partition("=")[0] not in keys),
+            *overrides,
+        )
 
     def preflight(self, study: Study, *, writes: bool = True) -> None:
         """Refuse what cannot run, before a folder is made or a cluster started; what takes no time

@@ -65,8 +65,9 @@ class LocalExecutor(Executor):
     def work(self, source: Source, folder: Path) -> int:
         room = this_machine(shared=self.jobs is not None or self.ranks is not None)
         with listening() as signum:
-            jobs = 1 if self.ranks else self.jobs
-            queue = RunQueue(source, self.check_fit, lambda _: room, jobs, signum)
+            queue = RunQueue(
+                source, self.check_fit, lambda _: room, 1 if self.ranks else self.jobs, signum
+            )
             while worker_group := queue.open("0"):
                 resources = worker_group.resources
                 take = partial(queue.ask, "0")

@@ -267,8 +267,10 @@ class RunQueue:
         if deaths <= limit:
             self._waiting.appendleft(run)
         else:
-            times = f"{how} {deaths} times before it could begin"
-            self._fail(run, f"{times} (resources.max_failures: {limit})")
+            self._fail(
+                run,
+                f"{how} {deaths} times before it could begin (resources.max_failures: {limit})",
+            )
 
     def _fail(self, run: Run, reason: str) -> None:
         if self._source.alone:

@@ -180,8 +180,10 @@ def _axis(axis: Axis, place: Given, resolve: Resolve) -> Axis:
         # folders of some file systems do not tell capitals apart
         first = places.setdefault(value.label.lower(), entry.path)
         if first != entry.path:
-            message = f"has the label {value.label!r}, as {dotted(first)} has"
-            raise entry.wrong(f"{message}; give one of them another label")
+            raise entry.wrong(
+                f"has the label {value.label!r}, as {dotted(first)} has; give one of them "
+                "another label"
+            )
         values[value.label] = value
     return replace(axis, values=tuple(values.values()), known={**values, **axis.known, **values})
 

@@ -116,11 +116,11 @@ def reopen(folder: Path) -> Study:
     """
     folder = enter(folder).resolve()
     if (folder / SEARCH).exists():
-        again = to_paste("resume", folder)
-        raise RunError(f"{folder} is a search: go on with {again}")
+        raise RunError(f"{folder} is a search: go on with {to_paste('resume', folder)}")
     if (folder / TRIAL).exists():  # resumed as a run it would open the test split
-        again = to_paste("resume", folder.parents[2])
-        raise RunError(f"{folder} is a trial of a search: go on with {again}")
+        raise RunError(
+            f"{folder} is a trial of a search: go on with {to_paste('resume', folder.parents[2])}"
+        )
     if is_study(folder):
         file = folder / STUDY
     elif is_run(folder):
@@ -131,13 +131,11 @@ def reopen(folder: Path) -> Study:
         raise RunError(f"{folder} is a run of a study: resume the study, {folder.parent.parent}")
     study = load_study(str(file), resolve=found_in(folder)).placed(folder)
     refuse_storage(study)
-    known = {run.folder for run in study.runs}
-    for path in sorted(folder.glob(f"{CELLS}/*/{IDENTITY}")):
-        cell = path.parent
-        if cell not in known:
-            raise RunError(
-                f"{folder / STUDY}: changed since the study was started: {cell} is none of its runs"
-            )
+    cells = {path.parent for path in folder.glob(f"{CELLS}/*/{IDENTITY}")}
+    for cell in sorted(cells.difference(run.folder for run in study.runs)):
+        raise RunError(
+            f"{folder / STUDY}: changed since the study was started: {cell} is none of its runs"
+        )
     for run in study.runs:
         same_as_started(run)
     return study
@@ -153,10 +151,9 @@ def same_as_started(run: Run) -> None:
     """
     identity = find_file(Identity, run.folder)
     if changed := changes(run, identity):
-        names = ", ".join(changed[:9])
         raise RunError(
-            f"{run.folder}: changed since the run was started: {names}; put that back to resume, "
-            "or start a new run"
+            f"{run.folder}: changed since the run was started: {', '.join(changed[:9])}; put that "
+            "back to resume, or start a new run"
         )
     if identity is None or not is_run(run.folder):
         write_down(run)

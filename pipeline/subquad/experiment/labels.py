@@ -20,8 +20,7 @@ def _safe_label(text: str) -> str:
 
 def plugin_label(name: str) -> str:
     """What tables call a component that neither the user nor its plugin gave a label."""
-    _, _, last = name.rpartition(":")
-    return _safe_label(last)
+    return _safe_label(name.rpartition(":")[2])
 
 
 def dataset_label(

@@ -188,8 +188,13 @@ def validated(
             faults.setdefault((fault.path, fault.rank), fault)
         return None, list(faults.values())
     except (TypeError, ValueError) as error:
-        message = f"must hold finite numbers, text, lists and mappings only: {error}"
-        return None, [Fault(path, message, rank=MISTYPED)]
+        return None, [
+            Fault(
+                path,
+                f"must hold finite numbers, text, lists and mappings only: {error}",
+                rank=MISTYPED,
+            )
+        ]
 
 
 def _fault(

@@ -106,8 +106,9 @@ def runs_below(folder: Path) -> list[Path]:
         if is_run(cell):
             cells.append(cell)
         elif (cell / IDENTITY).exists():
-            again = to_paste("resume", folder)
-            raise RunError(f"{cell / EXPERIMENT}: missing; `{again}` writes it again")
+            raise RunError(
+                f"{cell / EXPERIMENT}: missing; `{to_paste('resume', folder)}` writes it again"
+            )
     return cells
 
 

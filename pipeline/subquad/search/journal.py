@@ -180,6 +180,13 @@ class Trials:
         trials = self._study.get_trials(deepcopy=False)
         return [frozen for frozen in trials if POINT in frozen.user_attrs]
 
+    def _asked(self) -> Point | None:
+        """The point that was asked for and not begun yet, which is the newest."""
+        for frozen in self._study.get_trials(deepcopy=False)[-1:]:
+            if _OWN not in frozen.user_attrs:
+                return frozen.user_attrs.get(POINT)
+        return None
+
     def _trial(self, number: int, frozen: FrozenTrial) -> Trial:
         source, trial = self._read.get(number, (None, None))
         if trial is None or source is not frozen:
@@ -202,12 +209,10 @@ class Trials:
         Raises:
             ConfigError: the constraints leave hardly a point.
         """
-        known = self.known
         with quiet():
-            is_next = len(self._suggested()) == len(known)
-            if is_next and not sampler.suggest(self._study, known, self._worst()):
+            if self._asked() is None and not sampler.suggest(self._study, self.known, self._worst):
                 return None
-        return self._suggested()[-1].user_attrs[POINT]
+        return self._asked()
 
     def record(self, trial: Trial) -> None:
         """Write down that the trial begins whose point was asked for, or what became of one."""

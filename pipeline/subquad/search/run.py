@@ -4,7 +4,7 @@ the test split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from subquad.engine.loop import no_reason
 from subquad.execution.drive import Outcome, drive
 from subquad.execution.executor import Executor, Source
 from subquad.execution.signals import listening
-from subquad.experiment import Study
+from subquad.experiment import Run, Study
 from subquad.experiment.folder import exclusive
 from subquad.output.progress import Display
 from subquad.record.files import write_json, write_text
@@ -40,15 +40,14 @@ class Watch:
     Attributes:
         trial: called with each trial that ended or is infeasible, once over all drivers of the
             search.
-        final: called with the final study before it is driven.
         display: shows the final study's progress.
-        report: of the final study, see `execution.drive.drive`.
+        report, final: of the final study, `report` and `begins` of `execution.drive.drive`.
     """
 
     trial: Callable[[Trial], None] = lambda trial: None
-    final: Callable[[Study], None] = lambda study: None
     display: Display = field(default_factory=lambda: Display(None))
     report: Callable[[Study, int], None] = lambda study, signum: None
+    final: Callable[[Sequence[Run]], None] = lambda runs: None
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,8 @@ def _run(
         return Ended(summary, signum, drawn=drawn)
     study = begin_final(search, folder, winners)
     summary = summarize()  # anew, as runs of earlier final studies came back
-    watch.final(study)
     sent_with_the_search = Publisher(study.folder, uri="", experiment="")
-    outcome = drive(study, watch.display, executor, watch.report, sent_with_the_search)
+    outcome = drive(study, watch.display, executor, watch.report, sent_with_the_search, watch.final)
     return Ended(summary, outcome.signum, (study, outcome), drawn)
 
 

@@ -30,6 +30,8 @@ MODELS: Mapping[str, Callable[..., BaseSampler]] = {
 bad ones, so that several differ. The others, "random" and "grid", draw from the space.
 """
 
+Worst = Callable[[], Sequence[float] | None]
+
 POINT = "point"
 """Attribute of a trial in Optuna's study: its point. One that was refused has none."""
 MAX_SUGGESTED = 20
@@ -71,9 +73,7 @@ class Sampler:
         if name == "grid":
             space.grid()  # refuses continuous dimensions
 
-    def suggest(
-        self, study: optuna.Study, known: Sequence[Trial], worst: Sequence[float] | None
-    ) -> bool:
+    def suggest(self, study: optuna.Study, known: Sequence[Trial], worst: Worst) -> bool:
         """Add the next point to a study, as a trial that runs.
 
         Points that are refused are added before it: one that breaks a constraint with the worst
@@ -83,7 +83,7 @@ class Sampler:
         Args:
             study: of the trials that are known.
             known: those that were begun, by number; some may still run.
-            worst: value of each objective so far; None where there is none.
+            worst: gives the worst value of each objective so far; None where there is none.
 
         Returns:
             whether there is one; a finite space may have no point left.
@@ -101,10 +101,11 @@ class Sampler:
             point = self._untried(number, tried)
         if point is None:
             return False
-        trial = optuna.create_trial(
-            state=TrialState.RUNNING, user_attrs={POINT: point}, **as_optuna(self._space, point)
+        study.add_trial(
+            optuna.create_trial(
+                state=TrialState.RUNNING, user_attrs={POINT: point}, **as_optuna(self._space, point)
+            )
         )
-        study.add_trial(trial)
         return True
 
     def _learned(
@@ -112,7 +113,7 @@ class Sampler:
         study: optuna.Study,
         number: int,
         tried: Collection[str],
-        worst: Sequence[float] | None,
+        worst: Worst,
     ) -> bool:
         study.sampler = MODELS[self._name](seed=seed_of(self._seed, self._candidate, number))
         for _ in range(MAX_SUGGESTED):
@@ -122,10 +123,10 @@ class Sampler:
             if is_possible and identity(point) not in tried:
                 suggested.set_user_attr(POINT, point)
                 return True
-            if is_possible or not worst:
+            if is_possible or not (values := worst()):
                 study.tell(suggested, state=TrialState.FAIL)
             else:
-                study.tell(suggested, worst)
+                study.tell(suggested, values)
         return False
 
     def _untried(self, number: int, tried: Collection[str]) -> Point | None:
