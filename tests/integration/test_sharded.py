@@ -127,7 +127,7 @@ def test_a_model_trains_that_is_four_times_the_memory_of_a_rank(ticket):
         *("resources.strategy=fsdp2", "resources.workers=8", "mixer=identity"),
         *(f"backbone={{name: encoder, params: {sizes}}}", "train.epochs=null", "train.steps=2"),
         *("train.optimizer=sgd", "train.beta1=0"),
-        *("train.eval_every_epochs=null", "train.eval_every_steps=2"),
+        *("protocol=fixed", "train.eval_every_epochs=null"),
     )
     run = ticket(*settings)
     stop_ranks_at(math.inf, run.as_values(), world_size=8, memory=memory)
