@@ -108,10 +108,9 @@ What each paper reports, which recipe trains it, and where a run would differ:
 - `subquad report RUN` puts the printed number beside a run, comparable or not, with every condition
   in which they differ ([how](../report.md#published-rows)).
 
-The last table of each page is made of the recipes and of these numbers. Recipes choose checkpoints
-on validation data. Some printed numbers are the best test accuracy over epochs: `protocol=paper`
-takes this difference away. ListOps and Pathfinder are generated; a folder of the official files is
-given as `matrix.dataset.listops.params.path=FOLDER`.
+Recipes choose checkpoints on validation data. Some printed numbers are the best test accuracy over
+epochs: `protocol=paper` takes this difference away. ListOps and Pathfinder are generated; a folder
+of the official files is given as `matrix.dataset.listops.params.path=FOLDER`.
 
 Where a row can be comparable, any setting that decides numbers is held against it, except these
 (`NOT_HELD` in `tests/support/papers_page.py` names each): {not_held}.

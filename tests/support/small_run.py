@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from waiting import until
 
 import subquad.errors
+from subquad.engine import checkpoint
 from subquad.engine.group import Group
 from subquad.engine.loop import Signals
 from subquad.engine.run import train_run
@@ -134,8 +135,10 @@ def _stopping_rank(
     if memory:
         torch.set_num_threads(1)
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 17)  # what is freed goes back at once
-        taken = psutil.Process().memory_info().data
-        resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, taken + memory))
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = psutil.Process().memory_info().data + memory
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        checkpoint.read_weights = partial(_unlimited, checkpoint.read_weights)
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size
     )
@@ -145,6 +148,13 @@ def _stopping_rank(
     asked_to_stop = lambda: 15 if next(calls) >= step and hears else 0  # noqa: E731
     work(one_run(plain), group, asked_to_stop, restarts=True)
     dist.destroy_process_group()
+
+
+def _unlimited(read: Callable[..., Any], *given: Any) -> Any:
+    """The system counts files that are mapped, of which a rank reads its rows."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    return read(*given)
 
 
 def add_up_gradients(rank: int, device: str, rendezvous: str) -> None:

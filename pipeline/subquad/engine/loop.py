@@ -8,14 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from subquad.data import Split
 from subquad.engine import faults
 from subquad.engine.evaluate import EvaluationStopped, check_bad, evaluate
 from subquad.engine.feed import Micro, share, training_batches
 from subquad.engine.log import MetricsLog, Usage
 from subquad.engine.optim import Rates
 from subquad.engine.parts import Parts
-from subquad.engine.state import Progress, save
+from subquad.engine.state import Progress, save, tidy
 from subquad.engine.step import UNREAD, Step, StepOutcome, read_step, train_step
 from subquad.engine.tensors import generator_states, load_generators
 from subquad.errors import SubquadError, TrainingFailed, by_class
@@ -58,7 +57,7 @@ def train_loop(
     """
     begun = time.monotonic() - progress.seconds
     system_due = time.monotonic() + SYSTEM_SECONDS
-    if _due(parts, progress) is not None and _settle(parts, signals, progress, log):
+    if not _catches_up(parts, signals, progress, log):
         return progress.done
     usage.step_starts()
     batches = training_batches(parts, progress.step, parts.train.loader_workers)
@@ -85,35 +84,43 @@ def train_loop(
             log.add("train", progress, outcomes[-1].logged(rates.lr))
         usage.steps_ended([outcome.weight for outcome in outcomes])
         system_due = _note_system(signals, progress, log, system_due)
-        stop = any(outcome.stop for outcome in outcomes)
-        if (saves or stop) and _settle(parts, signals, progress, log, stop=stop):
+        is_stopped = any(outcome.stop for outcome in outcomes)
+        if (saves or is_stopped) and _settle(parts, signals, progress, log, is_stopped):
             return progress.done
         usage.step_starts()
 
 
-def _due(parts: Parts, progress: Progress) -> Split | None:
-    """What is to be evaluated where the run stands; what was stopped there is due again."""
-    is_new = progress.last.get("step", 0) != progress.step
-    return parts.selection if is_new and _evaluates(parts, progress.step) else None
-
-
 def _settle(
-    parts: Parts, signals: Signals, progress: Progress, log: MetricsLog, *, stop: bool = False
+    parts: Parts, signals: Signals, progress: Progress, log: MetricsLog, is_stopped: bool
 ) -> bool:
-    """Evaluate where it is due, and save. Returns whether the loop ends here.
-
-    Args:
-        stop: a rank was asked to stop.
+    """Evaluate where it is due and nobody asked to stop, and save. Returns whether training ends
+    here.
     """
-    split = _due(parts, progress)
-    if split is None:
-        progress.done = progress.done or progress.step == parts.plan.total_steps
-    else:
-        stop = stop or not _evaluate(parts, split, signals, progress, log)
-    is_over = progress.done or stop
+    if not _due(parts, progress):
+        progress.done = progress.step == parts.plan.total_steps
+    elif not is_stopped:
+        is_stopped = not _evaluate(parts, signals, progress, log)
+    is_over = progress.done or is_stopped
     log.sync()
     save(parts, progress, is_over)
     return is_over
+
+
+def _catches_up(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
+    """Make the evaluation that a stop cut short; the checkpoint has all else. Returns whether there
+    are steps left.
+    """
+    if _due(parts, progress):
+        if not _evaluate(parts, signals, progress, log):
+            return False
+        parts.group.of_first(tidy, parts.run, parts.train.keep_checkpoints, progress)
+    return not progress.done
+
+
+def _due(parts: Parts, progress: Progress) -> bool:
+    """Whether an evaluation is to be made where the run stands."""
+    is_new = progress.last.get("step", 0) != progress.step
+    return is_new and parts.selection is not None and _evaluates(parts, progress.step)
 
 
 def _note_system(signals: Signals, progress: Progress, log: MetricsLog, due: float) -> float:
@@ -219,14 +226,13 @@ def _note_bad(parts: Parts, progress: Progress, own: list[int], log: MetricsLog)
     progress.bad += len(bad)
 
 
-def _evaluate(
-    parts: Parts, split: Split, signals: Signals, progress: Progress, log: MetricsLog
-) -> bool:
+def _evaluate(parts: Parts, signals: Signals, progress: Progress, log: MetricsLog) -> bool:
     """Returns False where it was stopped, as though it had not begun."""
+    assert parts.selection is not None
     metrics = None
     generators = generator_states()
     with parts.averaged(), suppress(EvaluationStopped):
-        metrics, _ = evaluate(parts, split, stop_requested=signals.stop_requested)
+        metrics, _ = evaluate(parts, parts.selection, stop_requested=signals.stop_requested)
     if metrics is None:
         load_generators(*generators)
         return False
