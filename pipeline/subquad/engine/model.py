@@ -48,8 +48,10 @@ def build_model(run: Run, spec: DataSpec, num_outputs: int, shard: Shard | None 
         return make_mixer(*run.mixer_at(site), site)
 
     def finish(block: nn.Module) -> nn.Module:
+        if shard is None:
+            return block
         dense(block, parameter_dtype(train))
-        return shard(block) if shard else block
+        return shard(block)
 
     context = BackboneContext(
         spec=spec, num_outputs=num_outputs, make_mixer=make, seed=train.seed, finish=finish

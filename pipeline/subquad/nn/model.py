@@ -62,11 +62,6 @@ def gather_losses(
     return losses, torch.stack(terms).sum(0)
 
 
-def whole(block: nn.Module) -> nn.Module:
-    """The block as it is."""
-    return block
-
-
 @dataclass(frozen=True, kw_only=True)
 class BackboneContext:
     """What a backbone is built from.
@@ -85,7 +80,7 @@ class BackboneContext:
     num_outputs: int
     make_mixer: Callable[[Site], TokenMixer]
     seed: int = 0
-    finish: Callable[[nn.Module], nn.Module] = whole
+    finish: Callable[[nn.Module], nn.Module] = lambda block: block
 
 
 @dataclass(frozen=True, kw_only=True)
