@@ -215,6 +215,28 @@ def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, hea
     assert not list((head.folder / "root" / "lack").glob("runs/*"))
 
 
+def test_a_job_starts_on_the_node_with_its_label_and_waits_for_one(submit, head):
+    root = head.folder / "root" / "label"
+    label = ["--driver-label", "role=driver"]
+    submit("train", "small.yaml", "--root", str(root), "--detach", *label)
+    (row,) = [
+        row
+        for row in json.loads(submit("status", "--json").stdout)
+        if row["status"] not in ("SUCCEEDED", "FAILED", "STOPPED")
+    ]
+    assert row["status"] == "PENDING"
+    assert not root.exists()
+    second = head.start("--num-cpus=1", "--labels=role=driver")
+    followed = submit("logs", row["job"], "-f").stdout
+    assert "test accuracy" in followed
+    result = read_result(only_run(root))
+    assert result
+    assert result["status"] == "finished"
+    head.kill(second)
+    refused = submit("train", "small.yaml", "--driver-label", "role", check=2).stderr
+    assert "'role': KEY=VALUE" in refused
+
+
 def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
     for token, message in (("wrong", "refuses the token"), ("", "asks for a token")):
         done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))

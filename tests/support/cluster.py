@@ -50,15 +50,25 @@ class Cluster:
         self.folder, self.nodes = folder, list[subprocess.Popen[bytes]]()
         self._flags = [f"--{name}={port}" for name, port in ports.items()]
 
-    def start(self, *flags: str, private: Sequence[Path] = ()) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        *flags: str,
+        private: Sequence[Path] = (),
+        within: Sequence[str] = (),
+        again: bool = False,
+        **more: str,
+    ) -> subprocess.Popen[bytes]:
         """Start a node, the head first, and wait for it.
 
         Args:
             flags: of `ray start`.
             private: folders that are empty for it, as on a machine apart, where the system allows
                 that.
+            within: words of a command that runs the node's.
+            again: the head once more, after it was killed.
+            more: of its environment.
         """
-        head = not self.nodes
+        head = again or not self.nodes
         where = ["--head", *self._flags] if head else [f"--address={self.address}"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, "--block", *flags]
         if private and APART:
@@ -73,6 +83,7 @@ class Cluster:
                 *command,
             ]
         more = {
+            **more,
             "OMP_NUM_THREADS": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",  # the other test process would starve it
@@ -82,7 +93,7 @@ class Cluster:
         log = (self.folder / f"node-{len(self.nodes)}.log").open("wb")
         environment = {**os.environ, **self._token, **more, "PATH": path}
         node = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
+            [*within, *command], env=environment, stdout=log, stderr=log, start_new_session=True
         )
         log.close()
         self.nodes.append(node)

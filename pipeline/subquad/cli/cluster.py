@@ -18,26 +18,14 @@ from subquad.errors import ConfigError
 from subquad.experiment import Study, load_given
 from subquad.experiment.components import resolve_unrun
 from subquad.output.markup import fill_template
-from subquad.output.terminal import print_text
+from subquad.output.terminal import Matching, print_text
 from subquad.record.files import write_output
 
 _NAME = r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?"
 """What Kubernetes takes as a name, and KubeRay adds its own endings to."""
 
 
-class _Matching(click.ParamType):
-    """Text of one form; whatever it is, it can be pasted into a script."""
-
-    def __init__(self, name: str, pattern: str, words: str):
-        self.name, self._pattern, self._words = name, pattern, words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(self._pattern, value):
-            self.fail(f"{value!r}: {self._words}", param, ctx)
-        return value
-
-
-_NAMES = _Matching(
+_NAMES = Matching(
     "name", _NAME, "lower-case letters, digits and '-', the first a letter, at most 47"
 )
 
@@ -90,12 +78,12 @@ def _render() -> None:
 @_shared
 @click.option(
     "--image",
-    type=_Matching("image", r"[\w./:@-]+", "letters, digits and ./:@-"),
+    type=Matching("image", r"[\w./:@-]+", "letters, digits and ./:@-"),
     help="Default: subquad:VERSION.",
 )
 @click.option(
     "--memory",
-    type=_Matching("memory", r"[1-9]\d*[KMGT]i?", "a number and Ki, Mi, Gi or Ti"),
+    type=Matching("memory", r"[1-9]\d*[KMGT]i?", "a number and Ki, Mi, Gi or Ti"),
     default="16Gi",
     show_default=True,
     help="Of each node that trains.",
@@ -141,12 +129,12 @@ def _kuberay(**given: Any) -> None:
 @_shared
 @click.option(
     "--time",
-    type=_Matching("time", r"(\d+-)?\d+(:\d\d){0,2}", "MINUTES, HH:MM:SS or DAYS-HH:MM:SS"),
+    type=Matching("time", r"(\d+-)?\d+(:\d\d){0,2}", "MINUTES, HH:MM:SS or DAYS-HH:MM:SS"),
     help="Limit, as Slurm writes it. Default: the partition's.",
 )
 @click.option(
     "--partition",
-    type=_Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"),
+    type=Matching("partition", r"[\w.,-]+", "letters, digits and _.,-"),
     help="Slurm's.",
 )
 def _slurm(**given: Any) -> None:

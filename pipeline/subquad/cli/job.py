@@ -126,8 +126,8 @@ def refuse_secrets(study: Study) -> None:
 def _words(
     base: click.Command, given: Mapping[str, Any], folder: Path, study: Study | None, job: str
 ) -> list[str]:
-    """The command as it is called on the head node, where the working directory is the root of
-    the runs.
+    """The command as it is called on the cluster, where the working directory is the root of the
+    runs.
     """
     words = [str(base.name)]
     if study:
@@ -162,7 +162,7 @@ def _sent(value: str, folder: Path, job: str) -> str:
 
 
 def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
-    """Run a job's command on the head node, in the folder that was sent; where its process is
+    """Run a job's command on the cluster, in the folder that was sent; where its process is
     killed, it goes on in another one. Returns its exit code.
 
     Args:
@@ -180,7 +180,7 @@ def do_job(job: str, root: Path, sender: str, words: Sequence[str]) -> int:
 
     if (own := version("subquad")) != sender:
         raise UserError(
-            f"the head node has version {own} of subquad, the job is from {sender}: install the "
+            f"this node has version {own} of subquad, the job is from {sender}: install the "
             "same on all nodes, or send it with --plugin subquad-VERSION.whl"
         )
     sent = Path.cwd()

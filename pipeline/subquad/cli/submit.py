@@ -24,7 +24,14 @@ from subquad.cli.train import resume_command, train_command
 from subquad.cli.tune import tune_command
 from subquad.errors import Interrupted, UserError, escaped
 from subquad.experiment.folder import local_folder
-from subquad.output.terminal import LocalPath, print_json, print_line, print_table, print_text
+from subquad.output.terminal import (
+    LocalPath,
+    Matching,
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+)
 from subquad.ray.upload import JOB, check_packages, pack
 from subquad.record.stores import root_of
 from subquad.suggest import to_paste
@@ -79,6 +86,12 @@ _SUBMITTING = [
         help="Folder for runs/ on the head node; or an address of storage, which also "
         "gets checkpoints and a copy.",
     ),
+    click.Option(
+        ["--driver-label"],
+        type=Matching("label", r"[\w./-]+=[\w.-]+", "KEY=VALUE, as in `ray start --labels`"),
+        help="Start the job on a node with this label of `ray start --labels`. Default: the head "
+        "node.",
+    ),
     _INTO,
     *_ADDRESS,
     _JSON,
@@ -129,6 +142,7 @@ def _submitted(
     plugin: tuple[str, ...],
     detach: bool,
     root: str,
+    driver_label: str | None,
     into: Path,
     as_json: bool,
     address: str | None,
@@ -154,8 +168,9 @@ def _submitted(
             ["submit", "_job", job, root, subquad, *words],
             job,
             {"subquad": subquad, "command": shlex.join(words)},
+            dict([driver_label.split("=")]) if driver_label else {},
         )
-    print_line(f"job {job} on {jobs.address}, files in {root} on its head node", err=as_json)
+    print_line(f"job {job} on {jobs.address}, files in {root} on its node", err=as_json)
     again = _reached(address, insecure)
     if not detach:
         return _report_outcome(jobs, _followed(jobs, job, again, as_json), into, storage, as_json)

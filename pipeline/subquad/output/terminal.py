@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,18 @@ class LocalPath(click.Path):
         if "://" in str(value):
             self.fail(f"{value} is an address; give a folder of this machine", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Matching(click.ParamType):
+    """Text of one form; whatever it is, it can be pasted into a script."""
+
+    def __init__(self, name: str, pattern: str, words: str):
+        self.name, self._pattern, self._words = name, pattern, words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(self._pattern, value):
+            self.fail(f"{value!r}: {self._words}", param, ctx)
+        return value
 
 
 def console_of(*, stderr: bool = False) -> Console:

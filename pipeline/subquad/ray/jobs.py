@@ -89,15 +89,21 @@ class Jobs:
         return text
 
     def submit(
-        self, archive: Path, words: Sequence[str], job: str, metadata: dict[str, str]
+        self,
+        archive: Path,
+        words: Sequence[str],
+        job: str,
+        metadata: dict[str, str],
+        labels: dict[str, str],
     ) -> None:
-        """Upload a folder, packed, and start a command of subquad in it on the head node.
+        """Upload a folder, packed, and start a command of subquad in it.
 
         Args:
             archive: the zip file.
             words: the command's.
             job: its name, which no other job has.
             metadata: kept with the job.
+            labels: of the node that it starts on, the head node where there are none.
         """
         content = archive.read_bytes()
         package = f"_ray_pkg_{secrets.token_hex(16)}.zip"
@@ -110,8 +116,13 @@ class Jobs:
                 "submission_id": job,
                 "runtime_env": {
                     "working_dir": f"gcs://{package}",
-                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)},
+                    "env_vars": {
+                        "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS),
+                        # on a node that is not the head Ray adds names that ours are, too
+                        "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+                    },
                 },
+                "entrypoint_label_selector": labels,
                 "metadata": metadata,
             },
         )
