@@ -157,8 +157,7 @@ def _submitted(
         job, words, storage = fill_job(folder, base, plugin, given)
         packages = check_packages(folder)
         files = [path.name for path in (folder / JOB).rglob("*") if path.is_file()]
-        brought = [package for package in packages if package.startswith("subquad ")]
-        subquad = brought[0].split()[1] if brought else version("subquad")
+        subquad = dict(map(str.split, packages)).get("subquad", version("subquad"))
         jobs = _connect(address, insecure)
         size = pack(folder, archive) / 1e6
         sent = ", ".join([*packages, *files])
