@@ -35,8 +35,9 @@ SOME = 6
 """CI gives each command every sixth hostile thing of a kind, each others; together they get all."""
 
 NAMED = (
-    "baseline budget compiler cost device exclude formats image job kind lengths match memory "
-    "mixer name names only paper partition pruner rows sampler sender tables time uri words"
+    "baseline budget compiler cost device driver_label exclude formats image job kind lengths "
+    "match memory mixer name names only paper partition pruner rows sampler sender tables time uri "
+    "words"
 )
 """Parameters that take a name, or a few words."""
 KINDS: dict[str, tuple[str, ...]] = {
