@@ -146,9 +146,7 @@ def _begin(parts: Parts, progress: Progress) -> None:
 
 
 def _end(run: Run, result: dict[str, Any]) -> None:
-    manifests = []
-    if not run.is_trial:
-        manifests = checkpoint.manifests(run.files.checkpoints)
+    manifests = [] if run.is_trial else checkpoint.manifests(run.files.checkpoints)
     write_result(run.folder, result, *manifests)
     run.files.mirror()
 
@@ -184,9 +182,7 @@ def _newest(run: Run, group: Group, warn: Callable[[str], None]) -> Checkpoint |
     def choose() -> int | None:
         nonlocal newest
         newest = checkpoint.newest_good(root, warn)
-        if newest is None:
-            return None
-        return newest.state["progress"]["step"]
+        return newest and newest.state["progress"]["step"]
 
     def read() -> Checkpoint | None:
         if group.first or step is None:

@@ -127,7 +127,7 @@ class Display:
             if result is not None and result.launch == run.launch:
                 ended.add(run.folder)
                 count = f"  {len(ended)} of {len(runs)}" if len(runs) > 1 else ""
-                _print(bar.console, f"{_result_line(run, result)}{count}")
+                _print(bar.console, _result_line(run, result) + count)
                 if run.folder in going:
                     bar.remove_task(going.pop(run.folder))
 

@@ -317,12 +317,11 @@ def _private_parts(seconds: float) -> Iterator[None]:
 
     def ask_repeatedly(*address: Any) -> Any:
         until = time.monotonic() + seconds
-        while True:
+        while time.monotonic() < until:
             with suppress(RuntimeError):
                 return ask(*address)
-            if time.monotonic() > until:
-                return ask(*address)
             time.sleep(0.2)
+        return ask(*address)
 
     services.get_node = ask_repeatedly
     if sys.platform == "linux":  # elsewhere Ray ends its processes by their group

@@ -85,10 +85,6 @@ def sheet_of(document: ReportDocument) -> tuple[list[Values], list[str]]:
     return records, list(dict.fromkeys(chain.from_iterable(records)))
 
 
-def _sheet(document: ReportDocument) -> str:
-    return as_csv(*sheet_of(document), line_end="\r\n")
-
-
 def _flat(values: Values, prefix: str = "") -> Values:
     """One level of nested values: `score_mean`; lists as text, those of mappings key by key."""
     found: Values = {}
@@ -151,7 +147,7 @@ def _text(template: str, shown: Callable[[object], str], document: ReportDocumen
 
 FORMATS: Mapping[str, Callable[[ReportDocument], str]] = {
     "md": partial(_text, "report.md.j2", in_markdown),
-    "csv": _sheet,
+    "csv": lambda document: as_csv(*sheet_of(document), line_end="\r\n"),
     "html": _page,
     "tex": partial(_text, "report.tex.j2", in_latex),
 }

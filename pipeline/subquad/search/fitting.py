@@ -146,12 +146,12 @@ class Prepared:
         if self.search.settings.match != "none":
             values |= self._length(candidate, values)
         run = candidate.laid(values)
-        train = run.experiment.train
         steps, per_epoch = self.costs.steps(run)
-        every = _evaluated_every(train, per_epoch)
+        every = _evaluated_every(run.experiment.train, per_epoch)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
-        seconds = steps * of_step + _evaluations(train, steps, per_epoch) * of_evaluation
+        evaluations = ceil(steps / (every or steps))  # one of them at the end, in any case
+        seconds = steps * of_step + evaluations * of_evaluation
         return Fitted(run, values, steps, every, cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
@@ -194,11 +194,6 @@ def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
     if train.eval_every_epochs is None:
         return train.eval_every_steps
     return train.eval_every_epochs * steps_per_epoch
-
-
-def _evaluations(train: Train, steps: int, steps_per_epoch: int) -> int:
-    """How often a run of `steps` steps is evaluated; there is always one at its end."""
-    return ceil(steps / (_evaluated_every(train, steps_per_epoch) or steps))
 
 
 def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:
