@@ -78,9 +78,7 @@ def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offere
 
 def plugins(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Kinds and names of all that is installed; after a kind the names of that kind."""
-    kind = None
-    if param.name != "kind":
-        kind = ctx.params.get("kind")
+    kind = ctx.params.get("kind") if param.name != "kind" else None
     names = _beginning(_names(kind), incomplete)
     if kind:
         return names

@@ -288,9 +288,7 @@ def evaluation_batches(parts: ModelParts, split: Split) -> Iterator[tuple[Micro,
     group = parts.group
     ranks = (group.rank, group.world_size)
     batch_size = train.eval_batch_size or train.batch_size
-    lengths = None
-    if train.bucket_batches:
-        lengths = sample_lengths(split)
+    lengths = sample_lengths(split) if train.bucket_batches else None
     if lengths is None:
         requests = _evaluation_requests(len(split), *ranks, batch_size)
     else:

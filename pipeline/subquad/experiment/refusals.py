@@ -241,10 +241,7 @@ def _inside(model: type[BaseModel], loc: KeyPath, data: Any) -> KeyPath:
 
 
 def _type_message(model: type[BaseModel], path: KeyPath, data: Any) -> str:
-    name = ""
-    if path:
-        name = str(path[-1])
-    value = without_secrets(get(data, path), name)
+    value = without_secrets(get(data, path), str(path[-1]) if path else "")
     words = allowed(model, path) or "another kind of value"
     message = f"got {shown(value)}, must be {words}"
     if isinstance(value, str):

@@ -150,8 +150,7 @@ class Prepared:
         every = _evaluated_every(run.experiment.train, per_epoch)
         cost = self._cost(run)
         of_step, of_evaluation = self._seconds(candidate, cost)
-        evaluations = ceil(steps / (every or steps))  # one of them at the end, in any case
-        seconds = steps * of_step + evaluations * of_evaluation
+        seconds = steps * of_step + _evaluations(steps, every) * of_evaluation
         return Fitted(run, values, steps, every, cost, seconds)
 
     def _cost(self, run: Run) -> Cost | None:
@@ -194,6 +193,11 @@ def _evaluated_every(train: Train, steps_per_epoch: int) -> int | None:
     if train.eval_every_epochs is None:
         return train.eval_every_steps
     return train.eval_every_epochs * steps_per_epoch
+
+
+def _evaluations(steps: int, every: int | None) -> int:
+    """How often a run of `steps` steps is evaluated; there is always one at its end."""
+    return ceil(steps / (every or steps))
 
 
 def _of_length(train: Train, own_steps: int, steps_per_epoch: int, steps: int) -> Values:

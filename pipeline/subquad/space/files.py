@@ -263,9 +263,7 @@ def _distribution(kind: str, given: Given) -> Distribution:
         )
     if kind != "int":
         return FloatDistribution(low, high, log=log)
-    step = 1
-    if "step" in given.value:
-        step = _step(given.at("step"), low, high, log)
+    step = _step(given.at("step"), low, high, log) if "step" in given.value else 1
     return IntDistribution(low, high, log=log, step=step)
 
 

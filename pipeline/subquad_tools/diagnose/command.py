@@ -68,9 +68,7 @@ def diagnose_command(
         for target in targets
         for name, trained in _models(target)
     }
-    run = None
-    if len(targets) == 1 and Path(targets[0]).is_dir():
-        run = enter(Path(targets[0]))
+    run = enter(Path(targets[0])) if len(targets) == 1 and Path(targets[0]).is_dir() else None
     where = out or run or Path()
     path = where / DIAGNOSIS
     pictures = draw_passports(found, path.with_suffix(""))

@@ -8,7 +8,7 @@ from subquad.errors import ConfigError
 from subquad.experiment.rules import conflicts
 from subquad.experiment.schema import Experiment, Train
 from subquad.preparation.size import nearest_width
-from subquad.search.fitting import _evaluations, _of_length, _steps_of_flops
+from subquad.search.fitting import _evaluated_every, _evaluations, _of_length, _steps_of_flops
 
 
 def lengthened(train, steps, per_epoch):
@@ -84,7 +84,7 @@ def test_steps_of_equal_flops():
     ],
 )
 def test_evaluations_of_a_run(train, count):
-    assert _evaluations(train, 40, 10) == count
+    assert _evaluations(40, _evaluated_every(train, 10)) == count
 
 
 @pytest.mark.parametrize("target", [500, 1000, 12_345, 1_000_000])
