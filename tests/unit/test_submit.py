@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, folder: Path):
         self.folder, self.words = folder, list[str]()
 
-    def submit(self, archive, words, job, metadata):
+    def submit(self, archive, words, job, metadata, labels):
         self.words, self.metadata, self.size = words, metadata, archive.stat().st_size
         shutil.rmtree(self.folder, ignore_errors=True)
         with zipfile.ZipFile(archive) as packed:
@@ -413,7 +413,7 @@ CALLS = {
     "logs": lambda jobs, into: jobs.logs("a"),
     "follow": lambda jobs, into: jobs.follow("a", print),
     "stop": lambda jobs, into: jobs.stop("a"),
-    "submit": lambda jobs, into: jobs.submit(into / "job.zip", [], "a", {}),
+    "submit": lambda jobs, into: jobs.submit(into / "job.zip", [], "a", {}, {}),
 }
 
 
