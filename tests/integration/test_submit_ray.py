@@ -215,23 +215,21 @@ def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, hea
     assert not list((head.folder / "root" / "lack").glob("runs/*"))
 
 
-def test_a_job_starts_on_the_node_with_its_label_and_waits_for_one(submit, head):
+def test_a_job_starts_on_the_node_with_its_label(submit, head):
     root = head.folder / "root" / "label"
-    label = ["--driver-label", "role=driver"]
-    submit("train", "small.yaml", "--root", str(root), "--detach", *label)
-    (row,) = [
-        row
-        for row in json.loads(submit("status", "--json").stdout)
-        if row["status"] not in ("SUCCEEDED", "FAILED", "STOPPED")
-    ]
-    assert row["status"] == "PENDING"
-    assert not root.exists()
     second = head.start("--num-cpus=1", "--labels=role=driver")
-    followed = submit("logs", row["job"], "-f").stdout
-    assert "test accuracy" in followed
+    label = ["--driver-label", "role=driver"]
+    said = submit("train", "small.yaml", "--root", str(root), *label).stdout
+    assert "test accuracy" in said
     result = read_result(only_run(root))
     assert result
     assert result["status"] == "finished"
+    job = said.partition("job ")[2].split()[0]
+    nodes = head.ask("v0/nodes")["data"]["result"]["result"]
+    (driver,) = (
+        node for node in nodes if node["node_id"] == head.ask(f"jobs/{job}")["driver_node_id"]
+    )
+    assert not driver["is_head_node"]
     head.kill(second)
     refused = submit("train", "small.yaml", "--driver-label", "role", check=2).stderr
     assert "'role': KEY=VALUE" in refused

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 from command import ready
@@ -114,15 +115,17 @@ class Cluster:
         """The nodes that were not killed."""
         return [psutil.Process(node.pid) for node in self.nodes if node.poll() is None]
 
+    def ask(self, path: str) -> Any:
+        """What the dashboard answers."""
+        request = urllib.request.Request(f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/{path}")
+        request.add_header("Authorization", f"Bearer {self._token['RAY_AUTH_TOKEN']}")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return json.load(answer)
+
     def alive(self) -> int:
         """Nodes that the head has heard of lately."""
-        request = urllib.request.Request(
-            f"{self.environment['RAY_API_SERVER_ADDRESS']}/api/v0/nodes"
-        )
-        request.add_header("Authorization", f"Bearer {self._token['RAY_AUTH_TOKEN']}")
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                nodes = json.load(answer)["data"]["result"]["result"]
+            nodes = self.ask("v0/nodes")["data"]["result"]["result"]
         except OSError:
             return 0
         return sum(node["state"] == "ALIVE" for node in nodes)
