@@ -215,26 +215,6 @@ def test_a_plugin_that_the_nodes_lack_is_told_before_anything_starts(submit, hea
     assert not list((head.folder / "root" / "lack").glob("runs/*"))
 
 
-def test_a_job_starts_on_the_node_with_its_label(submit, head):
-    root = head.folder / "root" / "label"
-    second = head.start("--num-cpus=1", "--labels=role=driver")
-    label = ["--driver-label", "role=driver"]
-    said = submit("train", "small.yaml", "--root", str(root), *label).stdout
-    assert "test accuracy" in said
-    result = read_result(only_run(root))
-    assert result
-    assert result["status"] == "finished"
-    job = said.partition("job ")[2].split()[0]
-    nodes = head.ask("v0/nodes")["data"]["result"]["result"]
-    (driver,) = (
-        node for node in nodes if node["node_id"] == head.ask(f"jobs/{job}")["driver_node_id"]
-    )
-    assert not driver["is_head_node"]
-    head.kill(second)
-    refused = submit("train", "small.yaml", "--driver-label", "role", check=2).stderr
-    assert "'role': KEY=VALUE" in refused
-
-
 def test_a_cluster_is_not_used_without_its_token(submit, tmp_path):
     for token, message in (("wrong", "refuses the token"), ("", "asks for a token")):
         done = submit("train", "small.yaml", check=2, RAY_AUTH_TOKEN=token, HOME=str(tmp_path))

@@ -47,7 +47,8 @@ class Cluster:
         self.folder, self.words = folder, list[str]()
 
     def submit(self, archive, words, job, metadata, labels):
-        self.words, self.metadata, self.size = words, metadata, archive.stat().st_size
+        self.words, self.metadata, self.labels = words, metadata, labels
+        self.size = archive.stat().st_size
         shutil.rmtree(self.folder, ignore_errors=True)
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(self.folder)
@@ -139,6 +140,16 @@ def test_a_job_brings_the_wheel_the_file_and_the_experiment_and_nothing_else(
     printed = capsys.readouterr()
     assert "uploads" in printed.err
     assert json.loads(printed.out) == {"job": cluster.words[2]}
+
+
+def test_a_job_starts_on_a_node_with_the_label(cluster, capsys):
+    train = ["submit", "train", "quickstart", "--detach"]
+    assert main(train) == 0
+    assert cluster.labels == {}
+    assert main([*train, "--driver-label", "role=driver"]) == 0
+    assert cluster.labels == {"role": "driver"}
+    assert main([*train, "--driver-label", "role"]) == 2
+    assert "'role': KEY=VALUE" in capsys.readouterr().err
 
 
 def test_a_search_is_sent_with_its_options_and_files(cluster, capsys):
